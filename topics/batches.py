@@ -33,10 +33,10 @@ DRAWING_BYTES = 8
 def batch_id(drawing: bytes, index: int) -> bytes:
     """Return the ID of a batch: 8 random bytes that identify the draw, then the index, from 0.
 
-    Each draw of an epoch's reports gets new random bytes. If a producer's directory is copied, the
-    producers of both copies draw the reports of an epoch. A window must not combine batches of two
-    draws, or batches of one draw with the punctuation of the other. Otherwise some devices would be
-    counted twice, others not at all, and the device counts would belong to the other draw.
+    If a producer's directory is copied, both copies draw the reports of an epoch. A window must not
+    combine batches of two draws, or batches of one draw with the punctuation of the other.
+    Otherwise some devices would be counted twice, others not at all, and the device counts would be
+    wrong.
 
     >>> drawing_of(batch_id(bytes(8), 3)) == bytes(8)
     True
@@ -53,12 +53,9 @@ class Batch:
     """Some of a producer's reports for one epoch.
 
     Attributes:
-        fingerprint: 16 bytes; covers the job settings that change the meaning of a report.
-        deployment: 16 bytes; the deployment for which the reports were made.
-        batch: 16 bytes, see `batch_id`; a batch that is sent again has the same ID and is dropped.
-        enrollment: 16 bytes; the producer's enrollment ID.
-        epoch: Epoch of the reports, at least 1.
-        words: The reports.
+        fingerprint: Covers the job settings that change the meaning of a report.
+        batch: See `batch_id`; a batch that is sent again has the same ID and is dropped.
+        enrollment: The producer's enrollment ID.
         size: Fixed size that hides the number of reports; None for the actual size.
     """
 
@@ -81,7 +78,6 @@ class Batch:
 
 
 def encode_batch(batch: Batch) -> bytes:
-    """Encode a batch; `split_messages` and `split_fixed` prevent an `OversizedError`."""
     if batch.size is None:
         fields, payload = pack_messages(batch.words)
     else:
@@ -117,8 +113,6 @@ class Punctuation:
     """A producer's statement that it has sent all batches of an epoch.
 
     Attributes:
-        enrollment: 16 bytes; the producer's enrollment ID.
-        epoch: Epoch of the batches, at least 1.
         batches: Number of batches sent for the epoch, at most 2^32 - 1.
         contributors: Number of devices present, whether or not a report was due.
         population: Number of devices enrolled with the producer, at least `contributors`.

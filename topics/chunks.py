@@ -26,12 +26,9 @@ class Chunk:
     """Some of the reports of a released window.
 
     Attributes:
-        epoch: Epoch of the window, at least 1.
         manifest_offset: Offset, in the manifest log, of the manifest that released the window.
         attempt: 16 bytes, new each time a window is written; chunks of two attempts never mix.
-        index: Index of the chunk, from 0.
         total: Number of chunks in the attempt, 1 to 2^32 - 1; an empty window has one empty chunk.
-        words: The reports.
         instance: Parallel shuffler that wrote the chunk, from 1; a window consists of one attempt
             by each parallel shuffler.
     """
@@ -58,7 +55,6 @@ class Chunk:
 
 
 def encode_chunk(chunk: Chunk) -> bytes:
-    """Encode a chunk; `split_messages` prevents an `OversizedError`."""
     fields, payload = pack_messages(chunk.words)
     said = (
         chunk.fingerprint,

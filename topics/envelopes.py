@@ -63,17 +63,15 @@ _ENROLLMENT = 2
 
 
 class EnvelopeError(ValueError):
-    """A body or a content violates the format; the message describes the violation."""
+    pass
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Envelopes:
     """The envelopes of a request body.
 
-    Attributes:
-        epoch: Epoch of the reports, at least 1.
-        key: 8 bytes, ID of the key to which contents are sealed; None if they are not sealed.
-        rows: uint8, shape (envelopes, bytes per envelope), at least one envelope.
+    `key` identifies the key to which contents are sealed (8 bytes), or is None. `rows` is uint8,
+    shape (envelopes, bytes per envelope).
     """
 
     deployment: bytes
@@ -103,7 +101,6 @@ class Envelopes:
 
     @property
     def has_report(self) -> NDArray[np.bool_]:
-        """False for envelopes that only enroll their devices."""
         has_report: NDArray[np.bool_] = self.rows[:, _PURPOSE_OFFSET] != _ENROLLMENT
         return has_report
 
@@ -116,7 +113,6 @@ class Envelopes:
 def encode_envelope(
     device: bytes, report: bytes, enrolls: bool, content: bytes, *, has_report: bool = True
 ) -> bytes:
-    """Encode an envelope; without a report, it only enrolls the device."""
     if len(device) != IDENTITY_BYTES or len(report) != IDENTITY_BYTES:
         raise EnvelopeError(f"device or report ID is not {IDENTITY_BYTES} bytes long")
     purpose = int(enrolls) if has_report else _ENROLLMENT
@@ -145,11 +141,7 @@ def encode_body(
 
 
 def decode_body(data: bytes) -> Envelopes:
-    """Decode a body; arrays are read-only views of it.
-
-    Raises:
-        EnvelopeError: If the body is invalid. The message reveals none of its contents.
-    """
+    """Decode a body as read-only views; an `EnvelopeError` reveals none of its contents."""
     if len(data) > BODY_MAX:
         raise EnvelopeError(f"body of {len(data)} bytes exceeds the maximum, {BODY_MAX}")
     if len(data) < HEADER_BYTES:
@@ -193,7 +185,6 @@ class ContentFormat:
 
     @property
     def size(self) -> int:
-        """Size of an unsealed content, in bytes."""
         return _COUNT_TYPE.itemsize + self.slots * self.width * self.word_bytes
 
     @property
@@ -202,7 +193,6 @@ class ContentFormat:
 
     @property
     def empty(self) -> bytes:
-        """Content without messages."""
         return bytes(self.size)
 
     def pack(self, words: NDArray[np.unsignedinteger]) -> bytes:
@@ -223,10 +213,8 @@ class ContentFormat:
     ) -> tuple[NDArray[np.unsignedinteger], NDArray[np.uint16], NDArray[np.bool_]]:
         """Unpack messages from contents, shape (n, `size`).
 
-        Returns:
-            Slots, shape (n, slots, width); the number of used slots, shape (n,); and the mask of
-            well-formed contents, shape (n,), with at most as many messages as slots, and zeros in
-            unused slots.
+        Returns slots, shape (n, slots, width); the number of used slots, shape (n,); and the mask
+        of well-formed contents, shape (n,), which have zeros in unused slots.
         """
         if contents.ndim != 2 or contents.shape[1] != self.size:
             raise EnvelopeError(

@@ -1,15 +1,11 @@
 """Encode reports in batches whose number and sizes are independent of the reports.
 
 If devices rely on the shuffler to hide their messages, the number of messages is secret too. So a
-producer always sends enough bytes for the maximum number. Two encodings serve this purpose, in
-addition to those of `dpstream.topics.messages`:
+producer always sends enough bytes for the maximum number, in one of two encodings:
 
 * slots: the rows, one after the other, then zeros up to the number of slots.
 * table: the first message of the table (uint64), then the counts of this and all later messages,
   zeros included, as integers of the same size.
-
-The encoding, the number of batches and their lengths depend only on the format of the reports and
-their maximum number.
 """
 
 from __future__ import annotations
@@ -33,20 +29,12 @@ _FIRST_TYPE = np.dtype("<u8")
 
 @dataclass(frozen=True, slots=True)
 class Slots:
-    """A fixed number of plain rows, at least 0."""
-
     rows: int
 
 
 @dataclass(frozen=True, slots=True)
 class CountTable:
-    """Counts of consecutive messages of width 1.
-
-    Attributes:
-        first: The first message, an integer.
-        cells: Number of messages, at least 1.
-        count_bytes: Bytes per count: 1, 2 or 4.
-    """
+    """Counts of consecutive messages of width 1, from `first` on; 1, 2 or 4 bytes per count."""
 
     first: int
     cells: int
@@ -78,13 +66,6 @@ def fixed_size(form: MessageFormat, most: int) -> FixedSize:
 
 
 def table_cells(form: MessageFormat) -> int | None:
-    """Return the number of cells in a table of all messages, or None if there are too many.
-
-    >>> table_cells(MessageFormat(np.dtype("<u4"), distinct=100))
-    100
-    >>> table_cells(MessageFormat(np.dtype("<u4"))) is None
-    True
-    """
     if form.distinct is None and form.width == 1 and form.report_bytes <= 2:
         return 1 << 8 * form.report_bytes
     return form.distinct
@@ -163,11 +144,7 @@ def _packed_table(words: Messages, size: CountTable) -> tuple[tuple[int, ...], b
 def unpack_sized(
     data: bytes, start: int, encoding: int, word_bytes: int, width: int, rows: int, messages: int
 ) -> tuple[Messages, FixedSize]:
-    """Return the messages in the payload `data[start:]`, and their fixed size.
-
-    Raises:
-        CodecError: If header and payload contradict each other, or violate the encoding.
-    """
+    """Return the messages in `data[start:]` and their fixed size, or raise `CodecError`."""
     if encoding not in (SLOTS_ENCODING, TABLE_ENCODING):
         raise CodecError(
             f"messages have unknown encoding {encoding}; expected 0 (plain), 1 (pairs), 2 (slots) "

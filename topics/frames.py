@@ -36,15 +36,15 @@ _OPENING = struct.Struct("<4sBB")
 
 
 class CodecError(ValueError):
-    """A record violates the format; the message describes the violation."""
+    pass
 
 
 class OversizedError(CodecError):
-    """A record exceeds the size limit."""
+    pass
 
 
 class VersionError(CodecError):
-    """A record has a format version that this program does not support."""
+    pass
 
 
 class RecordType(IntEnum):
@@ -67,10 +67,8 @@ _NEWEST: Mapping[int, int] = {RecordType.MANIFEST: 3, RecordType.CHUNK: 2}
 def kind_of(data: bytes) -> RecordType:
     """Return the type a record claims to have, from its first six bytes; the rest is unchecked.
 
-    Raises:
-        OversizedError: If the record is larger than `RECORD_CAP`.
-        VersionError: If the version is not supported.
-        CodecError: If the data is not a record of this format.
+    Raises `OversizedError` if the record is larger than `RECORD_CAP`, and `VersionError` if the
+    version is not supported.
     """
     if len(data) > RECORD_CAP:
         raise OversizedError(f"record of {len(data)} bytes exceeds the maximum, {RECORD_CAP}")
@@ -90,7 +88,6 @@ def kind_of(data: bytes) -> RecordType:
 
 
 def version_of(data: bytes) -> int:
-    """Return the version of a record that `kind_of` accepts."""
     return data[len(MAGIC)]
 
 
@@ -148,8 +145,7 @@ class Frame:
     def open(self, data: bytes) -> tuple[Any, ...]:
         """Validate a record and return its fields; the payload is `data[size:]`.
 
-        The fields are the fingerprint, the deployment and those of the record type. An incomplete
-        or damaged record, or one of another type, raises `CodecError`.
+        The fields are the fingerprint, the deployment and those of the record type.
         """
         kind, expected = kind_of(data), self._name
         if kind is not self.kind:

@@ -52,7 +52,6 @@ def horizon_tag(key: bytes, deployment: bytes, horizon: int, subject: bytes) -> 
 
 
 def subject_of_device(device: bytes) -> bytes:
-    """Return the subject of an unauthenticated sender, from the ID that the device drew."""
     return b"d" + device
 
 
@@ -70,11 +69,8 @@ def _tag(key: bytes, what: bytes, deployment: bytes, number: int, subject: bytes
 class LooseBatch:
     """Reports of several devices for one epoch.
 
-    Attributes:
-        epoch: Epoch of the reports, at least 1.
-        key: 8 bytes, ID of the key to which contents are sealed; None if they are not sealed.
-        rows: uint8, shape (reports, bytes per row), at least one row: tag (8 bytes), report ID (16
-            bytes, if sealed), content.
+    `key` identifies the key to which contents are sealed (8 bytes), or is None. `rows` is uint8,
+    shape (reports, bytes per row): tag (8 bytes), report ID (16 bytes, if sealed), content.
     """
 
     fingerprint: bytes
@@ -143,9 +139,7 @@ def decode_loose_batch(data: bytes) -> LooseBatch:
 class Enrollments:
     """Devices that report for the first time in a horizon; repetitions are possible.
 
-    Attributes:
-        epoch: Epoch of their reports, at least 1.
-        tags: uint64, shape (devices,), at least one; see `horizon_tag`.
+    `tags` are uint64, shape (devices,), at least one; see `horizon_tag`.
     """
 
     fingerprint: bytes
@@ -180,13 +174,6 @@ def decode_enrollments(data: bytes) -> Enrollments:
 
 @dataclass(frozen=True, slots=True)
 class Watermark:
-    """A collector's statement that all of its reports for an epoch precede this record.
-
-    Attributes:
-        collector: 16 random bytes that identify the process.
-        epoch: Epoch of the reports, at least 1.
-    """
-
     fingerprint: bytes
     deployment: bytes
     collector: bytes

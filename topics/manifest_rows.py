@@ -51,11 +51,8 @@ _EMPTY = 1 + MANIFEST_STATUSES.index(WindowStatus.EMPTY)
 class ManifestRows:
     """Manifests that include the same producers.
 
-    Attributes:
-        records: Encoded manifests from the log.
-        first_offsets: Offset of each epoch's first record in the raw topic.
-        cut_offsets: First offset after each window.
-        statuses: Index of each status in `MANIFEST_STATUSES`.
+    `first_offsets` are those of the epochs' first records in the raw topic, `cut_offsets` the first
+    after each window. `statuses` are indices in `MANIFEST_STATUSES`.
     """
 
     records: Sequence[bytes]

@@ -52,10 +52,7 @@ PRODUCERS_OF_INSTANCES_MAX = (
 
 
 class WindowStatus(StrEnum):
-    """Status of a finalized window.
-
-    A manifest never has the status corrupt, which is detected when released reports are summed.
-    """
+    """Status of a finalized window; no manifest is corrupt, which is detected when summing."""
 
     RELEASED = "released"
     SUPPRESSED = "suppressed"
@@ -73,20 +70,19 @@ class Manifest:
     """Finalization of an epoch's window; the first manifest of an epoch in the log counts.
 
     Attributes:
-        epoch: Epoch of the window, at least `first_epoch`.
         window_status: `EMPTY` if and only if there are no contributors.
         first_offset: Offset of the epoch's first record in the raw topic.
         cut_offset: First offset after the window.
         first_epoch: Smallest epoch of the deployment, at least 1.
-        producers: Whether each producer is included, in order of registration; at most
-            `PRODUCERS_MAX`. Any sequence or array, stored as a `NumberRow`, like `populations`.
+        producers: Whether each producer is included, in order of registration; stored as a
+            `NumberRow`, like `populations`.
         populations: Devices enrolled with each included producer, in the same order, uint32.
         contributors: Number of devices that were present with the included producers.
         population: Number of devices enrolled with all producers, included or not.
         timestamp: Milliseconds since 1970, UTC.
         instance: Parallel shuffler that wrote the manifest, from 1; shuffler 1 finalizes windows.
-        drawings: With parallel shufflers, the 8-byte draw ID of each included producer, in the same
-            order, see `dpstream.topics.batches.batch_id`; otherwise empty.
+        drawings: With parallel shufflers, the draw ID (`batches.batch_id`) of each included
+            producer.
     """
 
     fingerprint: bytes
@@ -154,7 +150,6 @@ class Manifest:
 
 
 def _checked_populations(given: Sequence[int]) -> NDArray[np.uint32]:
-    """Convert populations to their encoded type; raise `CodecError` if one is out of range."""
     if not isinstance(given, NumberRow | np.ndarray):
         low, high = min(given, default=0), max(given, default=0)
     elif len(array := np.asarray(given)):
@@ -170,10 +165,7 @@ def _checked_populations(given: Sequence[int]) -> NDArray[np.uint32]:
 class ManifestHead:
     """Manifest fields that can be read without decoding populations and draw IDs.
 
-    Attributes:
-        contributors: Number of devices that were present with the included producers.
-        instance: Parallel shuffler that wrote the manifest, from 1.
-        bits: Whether each producer is included, in order of registration, lowest bit first.
+    `bits` states whether each producer is included, in order of registration, lowest bit first.
     """
 
     fingerprint: bytes
@@ -185,7 +177,6 @@ class ManifestHead:
     bits: bytes
 
     def has(self, index: int) -> bool:
-        """Return whether the producer at this index, in order of registration, is included."""
         return has_bit(self.bits, index)
 
 
@@ -280,12 +271,10 @@ def read_head(data: bytes) -> ManifestHead:
 
 
 def is_short(data: bytes) -> bool:
-    """Return whether a record contains the differences from an earlier manifest."""
     return kind_of(data) is RecordType.MANIFEST and version_of(data) == SHORT.version
 
 
 def decode_manifest(data: bytes) -> Manifest:
-    """Decode a self-contained manifest; raise `CodecError` for any other record."""
     frame = _frame_of(data)
     if frame is SHORT:
         raise CodecError(

@@ -1,17 +1,12 @@
 """Compact encoding of the producers included in a window.
 
-A byte with the format comes first. The shorter of two formats is used, or format 0 if both have the
-same length:
+The first byte states the format; the shorter one is used, or format 0 if both have the same length:
 
 * format 0: a bitmap, one bit per producer in the order of registration, lowest bit first;
 * format 1: the number of missing producers, and for each of them the number of included producers
   after the previous missing one.
 
-Numbers have variable length: seven bits per byte, the lowest first. The highest bit of a byte is
-set if more bytes follow.
-
-`NumberRow` reads like a tuple and is stored as an array. For ten thousand producers, a tuple of
-populations takes forty times as long to create, and ten times as much memory.
+Numbers have seven bits per byte, the lowest first; the highest bit is set if more bytes follow.
 """
 
 from __future__ import annotations
@@ -28,9 +23,10 @@ T = TypeVar("T", bool, int)
 
 
 class NumberRow(Sequence[T], Generic[T]):
-    """An immutable sequence; equal to every sequence of the same values.
+    """An immutable sequence, stored as an array; equal to every sequence of the same values.
 
-    `array` has one dimension and must not be modified afterwards.
+    For ten thousand producers, a tuple takes forty times as long to create, and ten times the
+    memory.
 
     >>> row = NumberRow(np.array([3, 1, 2], np.uint32))
     >>> row == (3, 1, 2), row[1], row[1:], sum(row)
@@ -114,10 +110,7 @@ def encode_membership(inside: NDArray[np.bool_]) -> bytes:
 
 
 def decode_membership(payload: bytes, producers: int) -> tuple[NDArray[np.bool_], int]:
-    """Return the included producers and the position after the membership.
-
-    Bytes that `encode_membership` does not write raise `CodecError`.
-    """
+    """Return the included producers and the position after the membership."""
     if not payload:
         raise CodecError("payload is empty; expected a list of included producers")
     if payload[0] == _BITMAP:

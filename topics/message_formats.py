@@ -49,5 +49,4 @@ class MessageFormat:
 
 
 def narrowest(words: int) -> np.dtype[np.unsignedinteger]:
-    """Return the narrowest dtype for integers from 0 to `words` - 1."""
     return np.dtype("<u1" if words <= 1 << 8 else "<u2" if words <= 1 << 16 else "<u4")

@@ -57,9 +57,6 @@ class Messages:
         values: Unsigned little-endian integers, (rows, width); read-only views if decoded.
         counts: Multiplicity of each row, (rows,); None if every row is one report. uint32, or
             uint64 for larger counts before `split_messages`.
-
-    Raises:
-        CodecError: If shapes or dtypes are invalid, a count is 0, or counted rows do not increase.
     """
 
     values: MessageArray
@@ -131,12 +128,7 @@ class Messages:
     def from_counts(
         cls, counts: NDArray[np.int64], dtype: np.dtype[np.unsignedinteger] | None = None
     ) -> Messages:
-        """Return the canonical form of a multiset given as a table.
-
-        Args:
-            counts: Multiplicity of each message from 0 to size - 1, (size,), at least 0.
-            dtype: Type of the messages; by default the narrowest that fits size - 1.
-        """
+        """Return the canonical form of the messages 0 to size - 1 with these counts, (size,)."""
         dtype = np.min_scalar_type(max(counts.size, 1) - 1) if dtype is None else dtype
         if counts.ndim != 1 or counts.size > 1 << 8 * dtype.itemsize:
             raise CodecError(f"a table of shape {counts.shape} does not fit {dtype} messages")
@@ -215,12 +207,9 @@ def pack_messages(words: Messages) -> tuple[tuple[int, ...], bytes]:
 def unpack_messages(
     data: bytes, start: int, encoding: int, word_bytes: int, width: int, rows: int, messages: int
 ) -> Messages:
-    """Return the messages in the payload `data[start:]`, as views of it.
+    """Return the messages in the payload `data[start:]`, as views of it, or raise `CodecError`.
 
     All header fields are compared with the length of the payload before it is read.
-
-    Raises:
-        CodecError: If header and payload contradict each other, or violate the encoding.
     """
     if encoding not in (_PLAIN, _PAIRS):
         raise CodecError(
@@ -246,7 +235,6 @@ def unpack_messages(
 
 
 def check_message_fields(word_bytes: int, width: int, messages: int) -> None:
-    """Raise `CodecError` for header fields that are invalid in every encoding."""
     if word_bytes not in WORD_TYPES:
         raise CodecError(f"messages have {word_bytes}-byte integers; expected 1, 2, 4 or 8 bytes")
     if width < 1:
@@ -272,12 +260,10 @@ def _count_values(words: MessageArray) -> NDArray[np.int64]:
 
 
 def pairs_are_smaller(row_bytes: int, distinct: int, messages: int) -> bool:
-    """Return whether `messages` reports, `distinct` of them different, are encoded as pairs."""
     return distinct * (row_bytes + _COUNT_TYPE.itemsize) < messages * row_bytes
 
 
 def sorted_rows(values: MessageArray) -> MessageArray:
-    """Sort rows numerically: by the first column, then the second and so on."""
     if values.shape[1] == 1:
         return np.sort(values[:, 0])[:, None]
     # Wide rows are ciphertexts, which differ in their first columns.
@@ -290,7 +276,6 @@ def sorted_rows(values: MessageArray) -> MessageArray:
 
 
 def first_of_equal_rows(ordered: MessageArray) -> NDArray[np.intp]:
-    """Return the start of each run of equal rows among sorted rows."""
     first = np.ones(len(ordered), np.bool_)
     first[1:] = (ordered[1:] != ordered[:-1]).any(axis=1)
     return np.flatnonzero(first)

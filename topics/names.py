@@ -31,8 +31,6 @@ LOG_APPEND_TIME = "LogAppendTime"
 
 
 class Role(StrEnum):
-    """Purpose of a job's topic; the last part of the topic's name."""
-
     REPORTS = "reports"
     REPORTS_2 = "reports-2"
     REPORTS_3 = "reports-3"
@@ -84,10 +82,8 @@ _DELETED_AFTER_MS = 1_000
 class TopicSettings:
     """Name and settings of a topic to create.
 
-    Attributes:
-        partitions: Number of partitions, at least 1.
-        replication: Number of copies of every partition; None uses the cluster's default.
-        configs: Kafka settings by name; all others use the cluster's defaults.
+    `replication` is the number of copies of every partition. None as `replication`, and settings
+    that `configs` omits, use the cluster's defaults.
     """
 
     name: str
@@ -128,20 +124,11 @@ def job_topics(
 ) -> dict[Role, TopicSettings]:
     """Return the settings of all topics of a job.
 
-    Args:
-        job: Name of the job.
-        partitions: Partitions of `reports`, `hop-...` and `shuffled`: epoch e is in partition e mod
-            `partitions`. All other topics have one partition.
-        replication: Number of copies of every partition; None uses the cluster's default.
-        retention_ms: Retention of `reports` and `shuffled`, which bounds the longest outage; -1 is
-            unlimited. It also applies to dead letters, which contain users' reports.
-        hops: Topics between chained shufflers.
-        further_reports: Topics of parallel shufflers after the first.
-        shared: True if two aggregators each sum one share.
-        devices: True if devices report directly, through collectors.
-
-    Raises:
-        ValueError: If an argument is out of range.
+    Epoch e is in partition e mod `partitions` of `reports`, `hop-...` and `shuffled`; all other
+    topics have one partition. `retention_ms` bounds the longest outage; -1 is unlimited. `hops` are
+    the topics between chained shufflers, `further_reports` those of parallel shufflers after the
+    first. `shared` is True if two aggregators each sum one share, `devices` if devices report
+    directly.
     """
     if retention_ms != FOREVER and retention_ms < 1:
         raise ValueError(f"retention is {retention_ms} ms; expected at least 1, or -1 for no limit")
@@ -220,7 +207,6 @@ def segment_ms(retention_ms: int) -> int:
 
 
 def _erased(retention_ms: int) -> dict[str, str]:
-    """Return settings that remove deleted records from the disks promptly."""
     return {
         "segment.ms": str(segment_ms(retention_ms)),
         "file.delete.delay.ms": str(_DELETED_AFTER_MS),

@@ -26,12 +26,9 @@ class PartialPart:
     """A chunk of a window's partial.
 
     Attributes:
-        epoch: Epoch of the window, at least 1.
         manifest_offset: Offset, in the manifest log, of the manifest that released the window.
         attempt: 16 bytes, new each time a partial is written; chunks of two attempts never mix.
-        index: Index of the chunk, from 0.
         total: Number of chunks in the attempt, 1 to 2^32 - 1.
-        payload: The bytes of the chunk, opaque here.
     """
 
     fingerprint: bytes
@@ -74,8 +71,7 @@ def split_partial(
 def join_parts(parts: Iterable[PartialPart]) -> bytes:
     """Return the payload of a partial from all its chunks, in any order and possibly repeated.
 
-    Raises:
-        CodecError: If a chunk is missing, or chunks belong to different partials.
+    Raises `CodecError` if a chunk is missing, or chunks belong to different partials.
     """
     by_index: dict[int, PartialPart] = {}
     for part in parts:
@@ -94,7 +90,6 @@ def join_parts(parts: Iterable[PartialPart]) -> bytes:
 
 
 def corrupt_payload(reason: str) -> bytes:
-    """Return a payload that replaces a state with the reason why the counts are unknown."""
     return _CORRUPT + reason.encode()
 
 

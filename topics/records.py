@@ -87,11 +87,8 @@ class Deregistration:
     """End of a producer's reports; the first deregistration of an enrollment counts.
 
     A producer writes it for itself. For a producer that will not return, an operator writes it,
-    which is called retiring the producer.
-
-    Attributes:
-        enrollment: 16 bytes; the producer's enrollment ID.
-        last_epoch: The producer's last epoch with reports; 0 if it has none.
+    which is called retiring the producer. `last_epoch` is 0 if the producer has no epoch with
+    reports.
     """
 
     deployment: bytes
@@ -124,14 +121,10 @@ class Deregistration:
 class Drain:
     """Request to finalize a partition's open windows without waiting for missing producers.
 
-    An operator writes one for every partition. A window that started below `end` closes, with the
-    included producers, as soon as all records below `end` have been read. The windows of
-    all earlier epochs close too, because estimates require them. Among several drains, the highest
-    `end` counts.
-
-    Attributes:
-        partition: Partition of the reports.
-        end: Offset of the partition's next record when the drain started.
+    An operator writes one for every partition. A window that started below `end`, the offset of the
+    partition's next record when the drain started, closes with the included producers as soon as
+    all records below `end` have been read. The windows of all earlier epochs close too, because
+    estimates require them. Among several drains, the highest `end` counts.
     """
 
     deployment: bytes
@@ -227,11 +220,6 @@ class DeadLetter:
 
     The Kafka record has the original value, byte by byte. The headers ``dpstream-topic``,
     ``-partition``, ``-offset``, ``-reason`` and ``-detail`` have the other fields.
-
-    Attributes:
-        topic, partition, offset: Position of the rejected record.
-        detail: A human-readable sentence.
-        value: The original bytes.
     """
 
     topic: str
@@ -257,11 +245,7 @@ class DeadLetter:
 
     @classmethod
     def from_record(cls, value: bytes, headers: Iterable[tuple[str, bytes]]) -> DeadLetter:
-        """Decode the value and headers of a Kafka record; other headers are ignored.
-
-        Raises:
-            CodecError: If a header is missing, repeated or invalid.
-        """
+        """Decode a Kafka record; raise `CodecError` for a missing, repeated or invalid header."""
         fields: dict[str, str] = {}
         for name, content in headers:
             if not name.startswith(_HEADER):

@@ -85,6 +85,5 @@ class Redriven:
 def markers(
     deployment: bytes, partition: int, offsets: Sequence[int], role: Role = Role.REPORTS
 ) -> Iterator[Redriven]:
-    """Yield as many markers as the offsets require."""
     for start in range(0, len(offsets), OFFSETS_MAX):
         yield Redriven(deployment, partition, tuple(offsets[start : start + OFFSETS_MAX]), role)

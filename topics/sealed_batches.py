@@ -73,8 +73,7 @@ def seal_batch(batch: Batch, lock: Lock) -> bytes:
 def open_batch(sealed: SealedBatch, private_key: X25519PrivateKey, context: bytes) -> Batch:
     """Decrypt a batch.
 
-    Raises:
-        CodecError: If decryption fails, or the batch is for another job, deployment or epoch.
+    Raises `CodecError` if decryption fails, or the batch is for another job, deployment or epoch.
     """
     content = unseal(sealed.ciphertext, private_key, context)
     if content is None:

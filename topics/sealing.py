@@ -28,8 +28,6 @@ _LABEL = b"dpstream sealed report"
 
 @dataclass(frozen=True, slots=True)
 class Lock:
-    """Public key and context with which to encrypt for one party at one epoch."""
-
     public_key: bytes
     context: bytes
 
@@ -42,8 +40,7 @@ def key_id(public_key: bytes) -> bytes:
 def sealing_context(party: str, deployment: bytes, fingerprint: bytes, epoch: int) -> bytes:
     """Return the context of a ciphertext, used as HPKE's `info`.
 
-    `party` is the decrypting party: "stage 1", "stage 2", ... or "aggregate". Deployment and
-    fingerprint are 16 bytes each.
+    `party` is the decrypting party: "stage 1", "stage 2", ... or "aggregate".
     """
     return b"".join(
         (_LABEL, b"\0", party.encode(), b"\0", deployment, fingerprint, epoch.to_bytes(8, "little"))

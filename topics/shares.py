@@ -66,7 +66,6 @@ class ShareFormat:
 
     @property
     def chunks(self) -> int:
-        """Number of chunks of a table, one row each."""
         return -(-self.cells // _CELLS_OF_A_ROW)
 
     @property
@@ -113,12 +112,9 @@ def share_table(
 ) -> MessageArray:
     """Split a table into shares for two parties: one row of ciphertexts per chunk, sorted.
 
-    Args:
-        table: uint32, shape (form.cells,).
-        contributors: Number of devices in the table, below 2^32.
-        form: Format of the table.
-        locks: Lock of party 0, which receives seeds, and of party 1.
-        secret_bytes: Function that draws IDs and seeds from the operating system's generator.
+    `table` is uint32, shape (form.cells,); `contributors` is below 2^32. The first of `locks` is
+    that of the party that receives seeds. `secret_bytes` draws from the operating system's
+    generator.
     """
     ciphertexts = []
     for index, chunk in enumerate(form.cut(table)):
@@ -133,7 +129,6 @@ def share_table(
 
 
 def ciphertexts_of(rows: MessageArray, party: int) -> list[bytes]:
-    """Return the ciphertexts for a party, 0 or 1, from all rows."""
     part = slice(0, _FIRST_CIPHERTEXT) if party == 0 else slice(_FIRST_CIPHERTEXT, None)
     return [row.tobytes()[part] for row in rows]
 
@@ -201,12 +196,8 @@ class ShareSum:
 class PartialSum:
     """The decoded partial of a party: see `ShareSum`.
 
-    Attributes:
-        digest: SHA-256 of the IDs, chunks and devices of all summed shares, sorted.
-        shares: Number of summed shares.
-        closed: Number of ciphertexts that did not decrypt, or did not contain a share.
-        contributors: Number of devices in the shares, by chunk.
-        chunks: The sum; None if the party suppressed it because it had too few devices.
+    `digest` is the SHA-256 of the IDs, chunks and devices of all summed shares, sorted. `chunks` is
+    None if the party suppressed the sum because it had too few devices.
     """
 
     digest: bytes
@@ -243,8 +234,7 @@ def table_of(
 ) -> Counts:
     """Count messages, shape (n, 1), in a table, shape (cells,).
 
-    Raises:
-        CodecError: If a count exceeds `MOST_ALIKE`.
+    Raises `CodecError` if a count exceeds `MOST_ALIKE`.
 
     >>> table_of(np.array([[3], [1], [3]], np.uint8), None, 4).tolist()
     [0, 1, 0, 2]

@@ -2,14 +2,12 @@
 
 A producer's number of devices seldom changes. A manifest of version 3 therefore contains the
 included producers (`dpstream.topics.memberships`), and the population changes since a base
-manifest. The base is a whole manifest, of version 1, identified by its offset in the log. After the
-membership comes one pair of numbers for each included producer whose population changed. The first
-number counts the included producers between this one and the one in the previous pair. The second
-encodes the difference n: 2n, or -2n - 1 for n below 0.
+manifest: a whole one, identified by its offset in the log. Each change is a pair of numbers. The
+first counts the included producers since the previous change. The second encodes the difference n:
+2n, or -2n - 1 for n below 0.
 
-A reader of the log stores the last `BASES` whole manifests of its deployment. So whether a manifest
-is readable depends only on the log, and is the same for all readers that start at its beginning. A
-reader that starts in the middle also reads the base.
+A reader stores the last `BASES` whole manifests of its deployment. So whether a manifest is
+readable depends only on the log.
 """
 
 from __future__ import annotations
@@ -47,8 +45,8 @@ SHARE = 32
 class ManifestReader:
     """Read a deployment's manifests in the order of their log, and encode the next one.
 
-    Args:
-        bases: Number of whole manifests whose populations are stored; 0 if no manifest is short.
+    `bases` is the number of whole manifests whose populations are stored; 0 if no manifest is
+    short.
     """
 
     def __init__(self, fingerprint: bytes, deployment: bytes, bases: int = BASES) -> None:
@@ -62,11 +60,7 @@ class ManifestReader:
         return tuple(sorted(self._tables))
 
     def decode(self, offset: int, record: bytes) -> Manifest:
-        """Decode the manifest at an offset of the log.
-
-        Raises:
-            CodecError: If it is invalid, or its base is not among the last whole manifests.
-        """
+        """Decode a manifest; raise `CodecError` if its base is not among the last whole ones."""
         if is_short(record):
             return self._decode_short(record)
         manifest = decode_manifest(record)
@@ -120,7 +114,6 @@ class ManifestReader:
 
 
 def base_of(record: bytes) -> int | None:
-    """Return the offset of a short manifest's base, or None for a whole one."""
     return int(SHORT.open(record)[-1]) if is_short(record) else None
 
 

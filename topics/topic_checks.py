@@ -17,8 +17,6 @@ _PLAIN = {"uncompressed", "producer"}
 def reject_topic(expected: TopicSettings, found: TopicSettings) -> str | None:
     """Return why a topic cannot be used as it is and how to fix it, or None if it can be used.
 
-    Settings that are missing in `found` are not checked.
-
     >>> expected = TopicSettings("a.reports", 4, None, {"cleanup.policy": "delete"})
     >>> reject_topic(expected, TopicSettings("a.reports", 4, 1, {"cleanup.policy": "compact"}))
     'topic a.reports has cleanup.policy compact; expected delete. Set it, or delete the topic'
@@ -68,19 +66,12 @@ def changed_settings(expected: TopicSettings, found: Mapping[str, str]) -> Itera
 
 
 def wrong_clock(configs: Mapping[str, str]) -> str | None:
-    """Return a topic's clock if it is not the broker's clock, LogAppendTime; otherwise None.
-
-    A missing setting is not a problem.
-
-    >>> wrong_clock({"message.timestamp.type": "CreateTime"})
-    'CreateTime'
-    """
+    """Return a topic's clock if it is not the broker's clock, LogAppendTime; otherwise None."""
     has = configs.get(TIMESTAMP_TYPE)
     return None if has in (None, LOG_APPEND_TIME) else has
 
 
 def clock_problem(job: str, topics: Sequence[str]) -> str:
-    """Return a sentence about a job's topics that use their writers' clocks."""
     return (
         f"{'topic' if len(topics) == 1 else 'topics'} {', '.join(topics)} of {job} "
         f"{'uses' if len(topics) == 1 else 'use'} the clocks of the clients ({TIMESTAMP_TYPE} "

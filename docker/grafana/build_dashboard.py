@@ -16,14 +16,7 @@ _JOB = 'dpstream_job=~"$job"'
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """A panel of the dashboard.
-
-    Attributes:
-        queries: Pairs of a PromQL query and its legend.
-        unit: Grafana's name for the unit.
-        kind: Grafana's panel type.
-        width: Width in columns of the grid, which has 24.
-    """
+    """Panel of the dashboard, with pairs of a PromQL query and its legend."""
 
     title: str
     queries: tuple[tuple[str, str], ...]

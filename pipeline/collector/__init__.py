@@ -2,6 +2,4 @@
 
 Start with `dpstream.pipeline.collector.intake`, which decides which reports to accept, and
 `dpstream.pipeline.collector.batch_writer`, which writes accepted reports.
-`dpstream.pipeline.collector.service` answers requests, and
-`dpstream.pipeline.collector.http_connections` reads requests.
 """

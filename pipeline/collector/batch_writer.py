@@ -43,19 +43,14 @@ class Writer(Protocol):
     async def write(self, topic: str, partition: int, value: bytes) -> int | None:
         """Write a record, and return once all in-sync replicas have the record.
 
-        Returns:
-            Time of the append by the broker's clock, milliseconds since 1970; None if the topic
-            does not record the time.
-
-        Raises:
-            WriteError: If the replicas have not acknowledged the record in time.
+        Returns the time of the append by the broker's clock, milliseconds since 1970; None if the
+        topic does not record it. Raises WriteError if the replicas have not acknowledged the record
+        in time.
         """
 
 
 @dataclass(slots=True)
 class IntakeCapacity:
-    """Capacity for waiting requests and for their bytes, shared by all jobs."""
-
     requests: int = 20_000
     envelope_bytes: int = 64 << 20
     _requests: int = 0
@@ -106,12 +101,8 @@ class _Group:
 class BatchWriter:
     """Write the reports of one deployment to Kafka in batches, within one event loop.
 
-    Args:
-        capacity: Capacity shared by all jobs.
-        failed: Callback for unexpected errors; the requests are answered with status 500.
-        now: Returns milliseconds since 1970 by the broker's clock; None if unknown.
-        seconds: Seconds for which the first body in a group waits for further bodies.
-        timeout: Seconds after which a write counts as failed.
+    `now` returns milliseconds since 1970 by the broker's clock; None if unknown. After an
+    unexpected error, `failed` is called, and the requests are answered with status 500.
     """
 
     def __init__(
@@ -195,7 +186,6 @@ class BatchWriter:
         )
 
     async def finish(self) -> None:
-        """Write all waiting bodies, and wait until they are acknowledged or have failed."""
         for rules, group in list(self._groups.items()):
             self._seal(rules, group)
         while self._commits:
@@ -248,10 +238,7 @@ class BatchWriter:
         return min(self._timeout, max(0.0, left) + _AFTERWARDS_SECONDS)
 
     async def _write(self, rules: IntakeRules, taken: Taken) -> int | None:
-        """Write enrollments before reports, so that readers of a report find its device enrolled.
-
-        Returns the broker's time when the last report was appended; None without reports.
-        """
+        """Write enrollments first: readers of a report then find its device enrolled."""
         job = self.intake.job
         await self._write_all(job.topic(Role.DEVICES), 0, taken.enrollments)
         partition = job.topics.partition_of(rules.epoch)
@@ -286,10 +273,7 @@ _AT_ONCE: Final = 256
 
 
 class Watermarks:
-    """Schedule of a collector's watermarks, from the first epoch that was open at its start.
-
-    `now` is in milliseconds since 1970 by the broker's clock.
-    """
+    """Schedule of a collector's watermarks; `now` is in milliseconds by the broker's clock."""
 
     def __init__(self, intake: Intake, now: int) -> None:
         self.intake = intake
@@ -301,7 +285,6 @@ class Watermarks:
         """First epoch without a written watermark."""
 
     def due(self, now: int) -> list[int]:
-        """Return the epochs, starting with `next`, whose watermarks are due."""
         due: list[int] = []
         last = self.intake.job.last_epoch
         epoch = self.next

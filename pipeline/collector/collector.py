@@ -66,27 +66,19 @@ _LAST_ANSWERS_SECONDS: Final = 0.25
 
 
 class CollectorError(DpstreamError):
-    """A collector cannot run as configured; the message states the remedy."""
-
     exit_code = WRONG_INPUT
 
 
 class LogWriter(Protocol):
-    """Writer of records; see `dpstream.pipeline.collector.kafka_writer.KafkaWriter`."""
-
-    async def start(self) -> None:
-        """Connect; raise `WriteError` on failure."""
+    async def start(self) -> None: ...
 
     async def write(
         self, topic: str, partition: int, value: bytes, key: bytes | None = None
-    ) -> int | None:
-        """Write a record, or raise `WriteError`; return its append time once it is acknowledged."""
+    ) -> int | None: ...
 
-    async def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
-        """Return Kafka's IDs for the topics that exist, or raise `WriteError`."""
+    async def topic_ids(self, topics: Collection[str]) -> dict[str, str]: ...
 
-    async def stop(self) -> None:
-        """Disconnect."""
+    async def stop(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,10 +89,7 @@ class CollectorSettings:
         port: TCP port; 0 for any free port.
         jobs: Names of the collector's jobs; empty for all jobs with a ``devices`` section.
         key_file: File with the collectors' shared key; None for each job's default file.
-        tls: TLS context; None for plain HTTP.
-        access: Allowed origins and proxies.
         rate: Maximum requests per second from one address; None for no limit.
-        monitor: Address that serves metrics; None for no metrics.
     """
 
     host: str = "127.0.0.1"

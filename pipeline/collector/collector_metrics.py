@@ -15,12 +15,6 @@ _PREFIX = "dpstream_collector_"
 
 @dataclass(frozen=True, slots=True)
 class JobCounts:
-    """Counters of a job since the collector started.
-
-    `received` counts reports in examined bodies, and `acknowledged` counts reports stored in Kafka.
-    `records` counts records written to Kafka, and `rejected` counts rejected requests by reason.
-    """
-
     received: int
     acknowledged: int
     records: int

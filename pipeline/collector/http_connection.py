@@ -1,8 +1,7 @@
 """A collector's HTTP/1.1 connection: httptools parses the input, and all buffers are bounded.
 
-Input is read in small slices, and reading pauses while the client does not receive answers. A
-connection's memory therefore does not grow with its requests. Answers are sent in the order of
-their requests, even if they are ready in another order.
+Reading pauses while the client does not receive answers, so a connection's memory does not grow
+with its requests. Answers are sent in the order of their requests.
 """
 
 from __future__ import annotations
@@ -50,11 +49,8 @@ _WANTED: Final = frozenset(
 class Slot:
     """Position of an answer in a connection's sequence; call the slot once with the answer.
 
-    Attributes:
-        answer: Answer, or None until it is ready.
-        headers: Additional headers for any answer.
-        head_only: True to omit the body.
-        closes: True if the connection is closed after this answer.
+    `headers` are sent with any answer; with `head_only`, the body is omitted. If it `closes`, the
+    connection is closed after this answer.
     """
 
     __slots__ = ("_connection", "answer", "closes", "head_only", "headers")

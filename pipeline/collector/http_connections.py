@@ -1,10 +1,9 @@
 """Limit the number of a collector's open connections: old ones are closed to admit new ones.
 
-A slow or silent client occupies a connection and a few hundred bytes for a limited time. If there
-are too many connections, one is closed: an idle one (without a request) if there is any, otherwise
-one with an unfinished TLS handshake or request, otherwise one whose client has not received its
-answer; among several, the one inactive longest. A connection whose report is being written to
-Kafka is never closed to admit another.
+If there are too many connections, one is closed: an idle one (without a request) if there is any,
+otherwise one with an unfinished TLS handshake or request, otherwise one whose client has not
+received its answer; among several, the one inactive longest. A connection whose report is being
+written to Kafka is never closed to admit another.
 """
 
 from __future__ import annotations
@@ -29,13 +28,10 @@ Look = Callable[[HttpRequest], HttpResponse | None]
 class HttpConnections:
     """The open connections to a server.
 
-    Args:
-        handle: Answers requests.
-        look: Checks the heads of requests.
-        allowed: Returns additional headers for every answer to a request.
-        limits: Limits for clients.
-        failed: Called with unexpected errors; the request is answered with status 500.
-        counted_apart: Returns whether an address stands for many clients, like that of a proxy.
+    `look` checks the heads of requests, and `handle` answers them. `allowed` returns additional
+    headers for every answer to a request. `counted_apart` returns whether an address stands for
+    many clients, like that of a proxy. After an error, `failed` is called, and the answer has
+    status 500.
     """
 
     def __init__(
@@ -104,7 +100,6 @@ class HttpConnections:
             self._count(connection.peer, -1)
 
     def hold(self, size: int) -> bool:
-        """Reserve bytes for incomplete requests; return False if the limit is reached."""
         if self.transit_bytes + size > self.limits.transit_bytes:
             return False
         self.transit_bytes += size
@@ -126,7 +121,6 @@ class HttpConnections:
             connection.abort()
 
     def _make_room(self) -> bool:
-        """Close a connection if there are too many; return False if none can be closed."""
         if len(self.open) + len(self.handshakes) < self.limits.connections:
             return True
         oldest = next(iter(self.idle), None)

@@ -67,12 +67,10 @@ class HttpLimits:
     Attributes:
         connections: Open connections, including unfinished TLS handshakes.
         by_address: Connections from one address, or one IPv6 network; None for no limit.
-        transit_bytes: Bytes of all incomplete bodies, and of requests that wait until their client
-            has received earlier answers.
+        transit_bytes: Bytes of incomplete bodies, and of requests whose client has to receive
+            earlier answers.
         unsent_bytes: Maximum bytes of answers that a client has not received; further answers wait.
         head_seconds: Seconds from the first to the last byte of a head, and for a TLS handshake.
-        body_seconds: Seconds from the end of a head to the end of the body.
-        idle_seconds: Seconds between two requests.
         reading_seconds: Seconds within which a client must receive an answer.
         answer_seconds: Seconds until an answer is ready; must exceed the timeout for Kafka writes.
         pipelined: Requests of one connection that are parsed together or wait for answers.
@@ -95,8 +93,6 @@ class HttpLimits:
 
 @dataclass(slots=True)
 class HttpRequest:
-    """A complete request: path without query, and known headers with lowercase names."""
-
     method: str = ""
     path: bytes = b""
     headers: dict[bytes, bytes] = field(default_factory=dict)

@@ -58,14 +58,9 @@ _SETTLING_MS: Final = 1_000
 class IntakeRules:
     """Properties that all reports for one epoch have, and the times at which they are accepted.
 
-    Attributes:
-        key: ID of the key that contents are sealed to; None if contents are not sealed.
-        envelope_bytes: Size of an envelope, in bytes.
-        opens: Start of acceptance; like the next three times, in milliseconds since 1970.
-        begins: Start of the epoch.
-        closes: End of acceptance.
-        settles: Time by which accepted reports must be in the log. Such reports count even if this
-            collector fails, because no collector declares the epoch's end before this time.
+    Times are in milliseconds since 1970. Acceptance lasts from `opens` to `closes`; the epoch
+    itself starts at `begins`. Accepted reports must be in the log by `settles`. They then count
+    even if this collector fails, because no collector declares the epoch's end before this time.
     """
 
     job: str
@@ -78,7 +73,6 @@ class IntakeRules:
     settles: int
 
     def rejection(self, body_bytes: int, now: int) -> HttpResponse | None:
-        """Return why a body with these rules is rejected at this time, or None if accepted."""
         envelopes, rest = divmod(body_bytes - HEADER_BYTES, self.envelope_bytes)
         if rest or not envelopes:
             return RequestProblem.MALFORMED.answer()
@@ -101,11 +95,8 @@ class IntakeRules:
 class Taken:
     """Records to write for a batch of request bodies.
 
-    Attributes:
-        rejections: For each body, the rejection or None.
-        enrollments: Records to be acknowledged before any of the batches is written.
-        batches: Records with the reports from all accepted bodies.
-        reports: Number of reports in `batches`.
+    `rejections` has an element for each body. `enrollments` must be acknowledged before any of the
+    `batches` is written.
     """
 
     rejections: Sequence[HttpResponse | None]
@@ -143,7 +134,6 @@ class Intake:
 
     @property
     def takes_tokens(self) -> bool:
-        """True if every report comes with a token that identifies its sender."""
         return self.job.devices is not None and self.job.devices.tokens is not None
 
     def closes(self, epoch: int) -> int:
@@ -200,10 +190,7 @@ class Intake:
     def take(
         self, rules: IntakeRules, bodies: Sequence[bytes], subjects: Sequence[str | None]
     ) -> Taken:
-        """Check the envelopes in bodies that share one set of intake rules.
-
-        `subjects` are the subjects of the bodies' tokens; None for a body without a token.
-        """
+        """Check the envelopes in bodies that share one set of rules; `subjects` are by body."""
         size = rules.envelope_bytes
         data = b"".join([body[HEADER_BYTES:] for body in bodies])
         rows = np.frombuffer(data, np.uint8).reshape(-1, size)
@@ -319,7 +306,6 @@ class Intake:
 
 
 def _numbers(tags: NDArray[np.uint8]) -> NDArray[np.uint64]:
-    """Return tags, shape (subjects, 8), as the integers by which tags are ordered."""
     numbers: NDArray[np.uint64] = np.ascontiguousarray(tags).view(_TAG_TYPE)[:, 0]
     return numbers
 

@@ -21,10 +21,7 @@ Headers = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class HttpResponse:
-    """The part of an HTTP answer that does not depend on the connection.
-
-    `headers` are sent in addition to the usual headers. Rejections are counted by `reason`.
-    """
+    """The part of an HTTP answer that does not depend on the connection."""
 
     status: int
     body: bytes
@@ -81,10 +78,7 @@ class RequestProblem(Enum):
     def answer(
         self, *, retry_after: int | None = None, headers: Headers = (), **more: object
     ) -> HttpResponse:
-        """Return the problem as an answer, with additional `headers`.
-
-        `retry_after` is in seconds. `more` has further members, which must be public facts.
-        """
+        """Return the problem as an answer; the members `more` must be public facts."""
         kind, status, title = self.value
         body = {"type": f"/problems/{kind}", "title": title, "status": status, **more}
         if retry_after is not None:

@@ -63,11 +63,9 @@ class Access:
     proxies: tuple[Network, ...] = ()
 
     def allows(self, origin: bytes) -> bool:
-        """Return whether pages from an origin may report; always False for a non-ASCII origin."""
         return origin.isascii() and ("*" in self.origins or origin.decode() in self.origins)
 
     def is_proxy(self, address: str) -> bool:
-        """Return whether an address belongs to a trusted proxy, which forwards requests."""
         return bool(self.proxies) and is_within(address, self.proxies)
 
     def address_of(self, request: HttpRequest) -> str:
@@ -84,14 +82,8 @@ class Access:
 class Service:
     """Answer the requests to a collector.
 
-    Attributes:
-        rates: Rate limits by address; None for no limit.
-        jobs: Jobs by name, replaced atomically.
-        unserved: Names of deployed jobs that this collector cannot serve.
-        informed: True once the jobs are known.
-        stopping: True if no more reports are accepted.
-        kafka_answers: Returns whether Kafka answered recently.
-        rejected: Called with the reason for each rejection that concerns no job.
+    `jobs` is replaced atomically, and `informed` once it is known. `kafka_answers` returns whether
+    Kafka answered recently. `rejected` is called with the reason for each rejection without a job.
     """
 
     clock: BrokerClock
@@ -241,7 +233,6 @@ def _counted(batch_writer: BatchWriter, answer: HttpResponse) -> HttpResponse:
 
 
 def _place(path: bytes) -> tuple[str | None, bytes]:
-    """Return the job and the resource in a path; the job is None if the path names no job."""
     parts = path.split(b"/")
     if not 4 <= len(parts) <= 5 or parts[:3] != [b"", b"v1", b"jobs"] or not all(parts[3:]):
         return None, b""

@@ -1,9 +1,8 @@
 """Verify tokens for jobs that require tokens: JWTs signed with one of a job's keys.
 
 * The signature algorithm is determined by the type of the job's key, never by the token.
-* `Tagger` computes the tags that replace device names, for many subjects at one epoch: see
-  `dpstream.topics.loose_batches.report_tag` and `horizon_tag`. The input common to all subjects is
-  hashed only once.
+* `Tagger` computes the tags that replace device names. It hashes the input common to all subjects
+  only once.
 """
 
 from __future__ import annotations
@@ -28,21 +27,13 @@ HORIZON: Final = b"horizon\0"
 
 
 class Tagger:
-    """Compute tags for subjects.
-
-    Args:
-        key: Key that collectors share, 32 bytes.
-        what: `REPORT` or `HORIZON`.
-        deployment: Deployment ID, 16 bytes.
-        number: Epoch, numbered from 1, or horizon, numbered from 0.
-    """
+    """Compute tags of the kind `what` (`REPORT` or `HORIZON`); `number` is the epoch or horizon."""
 
     def __init__(self, key: bytes, what: bytes, deployment: bytes, number: int) -> None:
         self._begun = HMAC(key, SHA256())
         self._begun.update(b"".join((what, deployment, number.to_bytes(8, "little"))))
 
     def tags(self, subjects: Iterable[bytes]) -> NDArray[np.uint8]:
-        """Return the tag of each subject, shape (subjects, 8)."""
         digests = b"".join(map(partial(_finished, self._begun.copy), subjects))
         return np.frombuffer(digests, np.uint8).reshape(-1, 32)[:, :TAG_BYTES]
 
@@ -64,8 +55,6 @@ _REQUIRED: Final = ("exp", "aud", "sub")
 
 
 class TokenError(Exception):
-    """A token is missing or invalid; `answer` is the response to the request."""
-
     def __init__(self, problem: RequestProblem) -> None:
         super().__init__(problem.kind)
         bearer = "Bearer" if problem is RequestProblem.NO_TOKEN else 'Bearer error="invalid_token"'
@@ -73,10 +62,7 @@ class TokenError(Exception):
 
 
 class TokenCheck:
-    """Verify tokens for a job; `now` returns milliseconds since 1970.
-
-    Raises ValueError if a key of the job is invalid.
-    """
+    """Verify tokens for a job; raises ValueError if a key of the job is invalid."""
 
     def __init__(self, tokens: Tokens, job: str, now: Callable[[], int]) -> None:
         self._audience = tokens.audience or job
@@ -96,10 +82,6 @@ class TokenCheck:
                 ) from None
 
     def subject(self, authorization: bytes | None) -> str:
-        """Return the subject of the token in an authorization header.
-
-        Raises TokenError if the token is missing or invalid.
-        """
         scheme, _, token = (authorization or b"").strip().partition(b" ")
         if scheme.lower() != _SCHEME or not token.strip():
             raise TokenError(RequestProblem.NO_TOKEN)

@@ -1,8 +1,6 @@
 """Demonstration: how many of 28,785 students are enrolled, week by week (OULAD, CC BY 4.0).
 
-`experiments.prepare_oulad` made the change log `oulad-weekly.csv.gz`. The jobs of `enrollment.yaml`
-and `enrollment-stream.yaml` need no trusted party; the job of `enrollment-shuffled.yaml` relies on
-the shuffler. README.md states the source of the data, and how the data was changed.
+README.md states the source of the data, and how the data was changed.
 """
 
 import secrets

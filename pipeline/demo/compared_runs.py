@@ -38,11 +38,6 @@ def compared(outcomes: Sequence[Outcome]) -> Iterator[list[str]]:
 
 
 def write_comparison(outcomes: Sequence[Outcome], path: Path) -> None:
-    """Plot runs that count one value for the same users, and write a PNG file.
-
-    The upper plot shows estimates with 95 % confidence intervals, and the ground truth. The lower
-    plot shows errors. Raises `PlotError` without matplotlib.
-    """
     figure = new_figure(10, 7.2)
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
     for outcome, color in zip(outcomes, _COLORS, strict=False):

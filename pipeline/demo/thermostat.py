@@ -19,7 +19,6 @@ from dpstream.pipeline.connect import connect_producer
 
 
 def report_values(job: str, device: str, folder: Path, values: Sequence[int]) -> int:
-    """Report the values of the next epochs, one value each, and return the last closed epoch."""
     with connect_producer(job, name=device, state_directory=folder) as producer:
         producer.enroll([device])
         for value in values:

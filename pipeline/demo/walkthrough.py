@@ -85,7 +85,7 @@ def explain_reports(job: DeployedJob, values: Sequence[int]) -> WalkthroughScree
     """Return the screen with a student's weekly values and their device's reports.
 
     The reports are drawn for this screen by the job's own mechanism, and never sent. The job has
-    one report of one byte per week. `values` are 0 or 1, one for each epoch.
+    one report of one byte per week.
     """
     rng = cryptographic_generator()
     device = job.protocol_entry.randomizer(job.law)
@@ -130,7 +130,6 @@ def explain_estimates(
 
 
 def explain_guarantee(jobs: Sequence[DeployedJob]) -> WalkthroughScreen:
-    """Return the screen with the maximum success rates for guesses about one student."""
     guarantees = [job.guarantee for job in jobs]
     lines = ["A guess about one student that was 50 % likely is right in at most:"]
     for job, guarantee in zip(jobs, guarantees, strict=True):
@@ -173,7 +172,6 @@ def _fold(line: str, width: int) -> list[str]:
 
 
 def values_of(change_log: Path, user: str, epochs: int) -> list[int]:
-    """Return a user's value at every epoch, from a change log in the format of `prepare_oulad`."""
     changes: dict[int, int] = {}
     with gzip.open(change_log, "rt", encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):

@@ -41,11 +41,10 @@ class ItemAccuracy:
 
     Attributes:
         messages_per_user: Mean number of messages per present user; None without users.
-        predicted_error: Expected `mean_absolute_error`, from the window's cells and the number of
-            users with each compared item; None for a suppressed window.
+        predicted_error: Expected `mean_absolute_error`; None for a suppressed window.
         errors: Estimate minus ground truth, float64, shape (compared items,).
         ground_truth: Number of users with each compared item, same shape; a mean if the estimates
-            are means over several epochs.
+            are.
         covered: True where the interval contains the ground truth, bool, same shape.
         recall: Published fraction of the 32 most frequent items; None if all items are published.
         estimates: Answers to `counts_query`, with the ground truth.
@@ -73,7 +72,6 @@ class ItemAccuracy:
 
     @property
     def max_error(self) -> float | None:
-        """Largest absolute error of clipped estimates."""
         return float(self._clipped.max()) if len(self.errors) else None
 
     @property
@@ -102,10 +100,7 @@ def accuracy_of(
     reports: int,
     rng: np.random.Generator,
 ) -> ItemAccuracy:
-    """Compare an epoch's counts with the ground truth `held`.
-
-    `reports` is the number of messages that users sent; `rng` draws the items to compare.
-    """
+    """Compare an epoch's counts with the ground truth `held`; users sent `reports` messages."""
     per_user = reports / record.contributors if record.contributors else None
     if window.counts is None:
         none, count = np.zeros(0), np.zeros(0, np.int64)
@@ -137,7 +132,6 @@ def accuracy_of(
 
 
 def items_to_compare(held: ItemSums, size: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Return the 100 most frequent items and 400 random others, or all items if there are fewer."""
     most = held.most(TOP_ITEMS)
     if size <= len(most) + OTHERS:
         others = np.setdiff1d(np.arange(1, size + 1), most)
@@ -187,19 +181,14 @@ def mean_accuracy(trials: Iterable[Mapping[int, ItemAccuracy]]) -> MeanAccuracy:
 
 
 def compares_items(job: DeployedJob, log: ValueLog) -> bool:
-    """Return whether a job's windows are compared by item, instead of its published estimates."""
     return isinstance(log, ItemLog) or isinstance(job.aggregator(), CountsCells)
 
 
 class ItemComparison:
     """Compare the windows of a job, one by one, with the ground truth.
 
-    A window is that of an epoch, or of all epochs that its estimate covers.
-
-    Args:
-        log: Items of the users.
-        generators: Generators by purpose and number; they draw the items to compare.
-        counts_query: Query to answer at every epoch; None for a default query.
+    A window is that of an epoch, or of all epochs that its estimate covers. `generators` draw the
+    items to compare. `counts_query` is answered at every epoch; None means a default query.
     """
 
     def __init__(

@@ -39,10 +39,9 @@ class Simulation:
     """Estimates from a simulated job, with the ground truth.
 
     Attributes:
-        records: Published records, one per epoch, in order.
         ground_truth: Number of devices with value 1, int64, shape (epochs + 1,), or with each item,
-            shape (epochs + 1, items), by epoch; 0 at index 0. Shape (epochs + 1, 0) for a learned
-            model, or if epochs are independent and only some items are published.
+            shape (epochs + 1, items), by epoch; 0 at index 0. Shape (epochs + 1, 0) if epochs are
+            independent and only some items are published.
         exhausted: Number of devices that dropped a change, in the horizon with the most of these.
         smoothed: Smoothed horizons by index, if requested and supported by the protocol.
         accuracies: Accuracy by epoch, if epochs are independent.
@@ -73,8 +72,7 @@ class Simulation:
     def errors(self) -> NDArray[np.float64]:
         """Return estimate minus ground truth for epochs with an estimate, shape (estimates,).
 
-        Estimates for the items of an epoch are adjacent. Jobs with independent epochs include only
-        the compared items.
+        Jobs with independent epochs include only the compared items.
         """
         if self.accuracies:
             return np.concatenate([each.errors for each in self.accuracies.values()])
@@ -157,7 +155,6 @@ class Simulation:
 
 
 def root_mean_square(simulations: Sequence[Simulation]) -> float | None:
-    """Return the RMSE over epochs and trials, including bias from exhausted users, or None."""
     errors = np.concatenate([simulation.errors() for simulation in simulations])
     return float(np.sqrt(np.mean(errors**2))) if len(errors) else None
 
@@ -205,13 +202,8 @@ def simulate(
 ) -> Simulation:
     """Run a job over a change log with one producer for all users.
 
-    Args:
-        job: Deployed job with empty topics.
-        change_log: Values of all users, who are enrolled and present at every epoch.
-        seed: Seed for a repeatable run; None uses the operating system's randomness.
-        on_epoch: Called with every published estimate.
-        smooth: Whether to smooth retrospectively at the end, if the protocol supports it.
-        counts_query: Query to answer at every epoch if epochs are independent; None for a default.
+    All users of the log are enrolled and present at every epoch. None as `seed` uses the operating
+    system's randomness. `smooth` smooths at the end, if the protocol supports it.
     """
     generators = seeded_generators(seed)
     cluster = SimulatedCluster(job, generators)

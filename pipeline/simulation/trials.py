@@ -41,7 +41,6 @@ class Accuracy:
 
 
 def accuracy(query: Query, simulations: Sequence[Simulation]) -> Accuracy | None:
-    """Return the accuracy of all answers, or None without answers."""
     answers = [answer for each in simulations for answer in _answers(query, each)]
     if not answers:
         return None

@@ -5,8 +5,7 @@ The line states how many devices actually have the value 1, which only this proc
 many reports had each outcome. Without arguments, the command prints the job file.
 
 Every device sends its own request. It stores its report until a collector acknowledges it, and
-resends it unchanged to any collector. Random values are drawn for all devices at once, with the
-same distribution as for single devices.
+resends it unchanged to any collector.
 """
 
 from __future__ import annotations
@@ -125,7 +124,6 @@ class JobStatement:
         return int(1000 * now - self.start) // self.length + 1
 
     def begins(self, epoch: int) -> float:
-        """Return the start of an epoch, in seconds since 1970."""
         return (self.start + (epoch - 1) * self.length) / 1000
 
 
@@ -149,13 +147,11 @@ class Fleet:
         self._never = people.random(count) < 0.2
 
     def values(self, moment: float) -> NDArray[np.int8]:
-        """Return which devices have dark mode on, `moment` seconds after the start."""
         since = (moment - self._turns_on) % _DAY
         on = (since < self._stays_on) & (moment > self._turns_on * 0.3) & ~self._never
         return on.astype(np.int8)
 
     def draw(self, epoch: int, values: NDArray[np.int8]) -> list[tuple[int, bytes]]:
-        """Draw the reports once; return each device's number and request body."""
         statement = self._statement
         words = written_out(self._devices.report(epoch, values, None, self._rng))
         assert len(words) == len(self._ids)

@@ -68,11 +68,7 @@ class _GroundTruth:
 
 
 def run_demo(settings: DemoSettings, print_message: Callable[[str], None]) -> None:
-    """Run the demonstration until a signal arrives; end all its processes before returning.
-
-    Raises `FolderInUse` if another run uses the state folder, `ProcessError` if a process fails
-    repeatedly, and `LocalKafkaError` or `ClusterError`.
-    """
+    """Run the demonstration until a signal arrives; end all its processes before returning."""
     purpose = "dpstream demo devices"
     with FolderLock(state_home() / "up", purpose), Signals() as signals, ExitStack() as stack:
         _Demo(settings, print_message, signals).run(stack)
