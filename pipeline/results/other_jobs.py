@@ -155,7 +155,7 @@ def _name(row: MeasureRow) -> str:
 
 
 def _amount(job: DeployedJob, record: EstimateRecord | None, side: Side) -> Amount | str:
-    """Return a number at an epoch, or why there is none."""
+    """Return a number at an epoch, or why it is missing."""
     if record is None or record.estimate is None:
         return f"job {job.name} has no estimate at this time"
     if job.domain.kind == "value":
