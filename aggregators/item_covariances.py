@@ -1,10 +1,9 @@
 """Covariances of the errors of items that are estimated from the same reports.
 
-Two parts are added. The noise of two items is independent where each item has its own noise (cells
-of a sum) or its own random signs (rows of a Hadamard matrix). Where an answer is a point in the set
-of one item or of another, it is not. Second, if a random n of N users answer, those who have one
-item are not those who have the other: this adds -N^2 f g (1/n - 1/N) N / (N - 1) for two items that
-shares f and g of the users have. No user has both items.
+Two parts are added. First, items share noise if an answer is a point in the sets of several items.
+Their noise is independent if each item has its own noise (cells of a sum) or its own random signs
+(rows of a Hadamard matrix). Second, a random n of N users answer, and no user has two items: for
+two items that shares f and g of the users have, this adds -N^2 f g (1/n - 1/N) N / (N - 1).
 """
 
 from __future__ import annotations

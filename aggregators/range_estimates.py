@@ -129,7 +129,7 @@ class RangeEstimates(OrderedEstimates):
 
 @dataclass(frozen=True, slots=True)
 class Quantile:
-    """A quantile and its 95 % interval, in buckets from 0: 2.5 is the middle of the third."""
+    """A quantile and its 95 % interval, in buckets from 0: 2.5 is the middle of bucket 2."""
 
     value: float
     ci95_low: int

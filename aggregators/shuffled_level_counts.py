@@ -33,7 +33,7 @@ class ShuffledLevelCountsAggregator(FollowedItems[ShuffledLevelCountsLaw, LevelE
         )
 
     def _sampled(self, values: NDArray[np.float64], population: int) -> float:
-        """Return 1, which `LevelEstimates` multiplies by the variance for a range."""
+        """Return 1: `LevelEstimates` multiplies it by the variance of each range."""
         return 1.0
 
     def _signed(self, epoch: int, senders: int) -> tuple[NDArray[np.float64], float]:

@@ -161,8 +161,8 @@ def _of_users(
 ) -> tuple[Table, Table, int]:
     """Return the rows of known users, the rows of other users, and the number of other users.
 
-    `users` are the known users, sorted; in the result, their rows have positions in `users`.
-    `numbers` maps all users with a row to 0, 1, ... in order; other users' rows keep these.
+    `users` are the known users, sorted. In the result, rows of known users have positions in
+    `users`; other rows keep the positions of `numbers`, which has all users with a row.
     """
     positions = {user: position for position, user in enumerate(users)}
     places = np.array([positions.get(user, -1) for user in numbers], np.int32)

@@ -58,9 +58,9 @@ class EpochTimes:
         self._calendar = calendar
 
     def early_by(self, epoch: int, written: int) -> float | None:
-        """Return the seconds by which a record was written before its epoch started.
+        """Return how many seconds before the start of its epoch a record was written.
 
-        Returns None up to `CLOCK_TOLERANCE`, and infinity for an epoch after the year 9999.
+        Returns None if these are at most `CLOCK_TOLERANCE`; infinity after the year 9999.
         """
         start = self.start(epoch)
         if start is None:

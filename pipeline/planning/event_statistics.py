@@ -1,6 +1,6 @@
 """Changes of answers and ranges of numbers in the events of all users, computed with numpy.
 
-Users are int32 indices from 0, epochs int64; those of events have one element per event.
+Users are int32 indices from 0, epochs int64; arrays of events have one element per event.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ COVERED_NUMBERS: Final = 0.99
 def activity_changes(
     users: NDArray[np.int32], epochs: NDArray[np.int64], within: int, count: int
 ) -> NDArray[np.float64]:
-    """Return the changes of "active in the last `within` epochs" of users 0, 1, ..., from no.
+    """Return how often each user's answer to "active in the last `within` epochs" changes.
 
-    `users` and `epochs` are those of events; epochs before 1 are history.
+    `users` and `epochs` are those of events; epochs before 1 are history. Answers start with no.
     """
     size = int(users.max(initial=-1)) + 1
     users, epochs, _ = _by_user(users, epochs, np.ones(len(users)), count)

@@ -72,9 +72,11 @@ class Compared:
 
 @dataclass(frozen=True, slots=True)
 class Recommendation:
-    """Recommended protocol: the index `chosen`, None if all need more trust or none was compared.
+    """Index of the recommended protocol, and the reasons against all others.
 
-    `why_not` has the index of every other protocol, with the reason against it, the best first.
+    Attributes:
+        chosen: None if all protocols need more trust, or if none was compared.
+        why_not: Index and reason, in order of preference.
     """
 
     chosen: int | None

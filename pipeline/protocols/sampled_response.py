@@ -67,7 +67,7 @@ _COMPLETE: Final = (
 
 
 class _EqualEpochs:
-    """Forecast if all enrolled devices answer at their epochs: all epochs are equally accurate."""
+    """Forecast in which all epochs are equally accurate, because all enrolled devices answer."""
 
     share: float
 

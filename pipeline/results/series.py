@@ -113,10 +113,10 @@ def triples_of(
 
 
 def _sum(intervals: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return value, low and high of a sum of cells, given theirs, shape (3, cells).
+    """Add the values and the intervals, shape (3, cells), of cells with independent noise.
 
-    Noise of cells is independent. If devices are absent, those with one cell do not have another:
-    the covariance is negative, and the interval at most too wide.
+    If devices are absent, those with one cell do not have another. Their covariance is negative, so
+    the interval can only be too wide.
     """
     values, lows, highs = intervals
     value, width = values.sum(), np.hypot.reduce(np.stack([values - lows, highs - values]), axis=1)
