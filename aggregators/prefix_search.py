@@ -12,7 +12,6 @@ Reference: Ghazi, Golowich, Kumar, Pagh, Velingker, "On the Power of Multiple An
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Final
@@ -41,7 +40,6 @@ _ACCEPTED_PER_ITEM: Final = 4
 
 Array = NDArray[np.float64]
 Numbers = NDArray[np.int64]
-Possible = Callable[[Numbers, int], NDArray[np.bool_]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +84,6 @@ def heavy_items(
     contributors: int,
     top: int,
     width: int | None = None,
-    possible: Possible | None = None,
     held_variance: float = 0.0,
 ) -> HeavyHitters:
     """Find the top items.
@@ -100,7 +97,6 @@ def heavy_items(
         top: Maximum number of items to return.
         width: Maximum number of prefixes to extend per level. Default: 16 per requested item, at
             least 512, so that false prefixes do not crowd out the largest item.
-        possible: Function that returns which prefixes of a length exist; default: all.
         held_variance: Upper bound on the variance that a cell's own users add to its count.
     """
     if counts.shape != (code.cells,):
@@ -121,13 +117,11 @@ def heavy_items(
         deviation=math.sqrt(noise_variance),
         held_variance=held_variance,
     )
-    prefixes, cuts = _candidates(cells, width, possible)
+    prefixes, cuts = _candidates(cells, width)
     return _listed(cells, prefixes, cuts, contributors, top)
 
 
-def _candidates(
-    cells: _Cells, width: int, possible: Possible | None
-) -> tuple[Numbers, list[float]]:
+def _candidates(cells: _Cells, width: int) -> tuple[Numbers, list[float]]:
     """Return candidate items and the thresholds that their prefixes exceed, by level."""
     levels = cells.code.levels
     prefixes = np.zeros(1, np.int64)
@@ -144,9 +138,6 @@ def _candidates(
         children = np.arange(1 << extension, dtype=np.int64)
         prefixes = ((prefixes[:, None] << extension) + children).ravel()
         scores = np.repeat(scores, len(children))
-        if possible is not None:
-            allowed = possible(prefixes, length)
-            prefixes, scores = prefixes[allowed], scores[allowed]
         estimates = cells.estimates(index, prefixes)
         last = index + 1 == len(levels)
         false = _FALSE_CANDIDATES if last else _FALSE_PREFIXES

@@ -51,10 +51,10 @@ class ShuffledLevelCountsAggregator(FollowedItems[ShuffledLevelCountsLaw, LevelE
 
 
 def predicted_deviations(
-    law: ShuffledLevelCountsLaw, last_epoch: int, users: int, start: int = 0, end: int = 1
+    law: ShuffledLevelCountsLaw, last_epoch: int, users: int
 ) -> NDArray[np.float64]:
-    """Predict standard errors, in users, of the count in [start, end) if all devices report."""
+    """Predict standard errors of a value's count, in users, if all devices report."""
     variances = equal_variances(law.levels, rooted=law.rooted)
-    of_range = float(level_range_variances(law.levels, variances, start, end))
+    of_value = float(level_range_variances(law.levels, variances, 0, 1))
     noise = sum(noise.moments(users)[1] for noise in law.noises)
-    return np.sqrt(noise * of_range * averaged_noise(law.boost, last_epoch))
+    return np.sqrt(noise * of_value * averaged_noise(law.boost, last_epoch))

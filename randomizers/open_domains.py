@@ -34,10 +34,6 @@ class OpenDomain(ABC):
     def value(self, number: int) -> int | str | None:
         """Return the value with an item number, or None if no value has it."""
 
-    @abstractmethod
-    def possible(self, prefixes: NDArray[np.int64], length: int) -> NDArray[np.bool_]:
-        """Return a mask of the prefixes of `length` bits that occur in values; bool, same shape."""
-
 
 @dataclass(frozen=True, slots=True)
 class WholeNumbers(OpenDomain):
@@ -64,9 +60,6 @@ class WholeNumbers(OpenDomain):
     def value(self, number: int) -> int:
         _check_number(number, self.bits)
         return number - 1
-
-    def possible(self, prefixes: NDArray[np.int64], length: int) -> NDArray[np.bool_]:
-        return np.ones(prefixes.shape, np.bool_)
 
     def _integer(self, value: object) -> int:
         try:
@@ -115,19 +108,6 @@ class ShortStrings(OpenDomain):
             return None if b"\0" in text else text.decode()
         except UnicodeDecodeError:
             return None
-
-    def possible(self, prefixes: NDArray[np.int64], length: int) -> NDArray[np.bool_]:
-        """Exclude prefixes in which a nonzero byte follows a zero byte."""
-        whole = length // _BYTE
-        rest = length - _BYTE * whole
-        ended = np.zeros(prefixes.shape, np.bool_)
-        possible = np.ones(prefixes.shape, np.bool_)
-        for index in range(whole):
-            byte = prefixes >> (rest + _BYTE * (whole - 1 - index)) & 0xFF
-            possible &= ~ended | (byte == 0)
-            ended |= byte == 0
-        possible &= ~ended | (prefixes & ((1 << rest) - 1) == 0)
-        return possible
 
     def _bytes(self, value: object) -> bytes:
         try:

@@ -21,9 +21,9 @@ _READ = 20_000
 _STEPS = 1 << 53
 
 
-def zipf_counts(size: int, total: float, exponent: float = ZIPF_EXPONENT) -> NDArray[np.float64]:
-    """Return expected counts proportional to rank^-exponent, largest first, shape (size,)."""
-    shares = np.arange(1, size + 1, dtype=np.float64) ** -exponent
+def zipf_counts(size: int, total: float) -> NDArray[np.float64]:
+    """Return expected counts by Zipf's law, largest first, shape (size,)."""
+    shares = np.arange(1, size + 1, dtype=np.float64) ** -ZIPF_EXPONENT
     shares *= total / shares.sum()
     return shares
 

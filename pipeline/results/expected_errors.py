@@ -134,17 +134,17 @@ def largest_error(deviations: NDArray[np.float64], exceeded: float = EXCEEDED) -
             return bound
 
 
-def widening(epochs: int, exceeded: float = EXCEEDED) -> float:
+def widening(epochs: int) -> float:
     """Return the width of simultaneous intervals relative to 95 % intervals, for Gaussian errors.
 
-    Each error exceeds the wider interval with probability `exceeded` / `epochs`. The probability
-    that any error does so is therefore at most `exceeded`, however the errors depend on each other.
+    Each error exceeds the wider interval with probability `EXCEEDED` / `epochs`. The probability
+    that any error does so is therefore at most `EXCEEDED`, however the errors depend on each other.
     `epochs` includes future epochs, so the ratio is known before epoch 1.
 
     >>> round(widening(1), 6), round(widening(170), 3)
     (1.0, 1.847)
     """
-    return _two_sided(exceeded / epochs) / NORMAL_95
+    return _two_sided(EXCEEDED / epochs) / NORMAL_95
 
 
 def _two_sided(probability: float) -> float:

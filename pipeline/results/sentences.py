@@ -10,9 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-from numpy.typing import NDArray
-
 from dpstream.aggregators.estimate import GAP
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.epoch_words import epoch_name
@@ -88,13 +85,10 @@ def epoch_sentence(job: DeployedJob, record: EstimateRecord, *, titled: bool = T
     return kind_of(job.domain).sentence(job, record, when, titled=titled)
 
 
-def headline_of(
-    job: DeployedJob, record: EstimateRecord, ground_truth: NDArray[np.integer] | None = None
-) -> Headline:
-    """Return the epoch as one number; `ground_truth` is as for `PublishedKind.headline`."""
+def headline_of(job: DeployedJob, record: EstimateRecord) -> Headline:
     if rows := measure_series(job):
-        return row_headline(rows, record, ground_truth)
-    return kind_of(job.domain).headline(job.domain, record, ground_truth)
+        return row_headline(rows, record, None)
+    return kind_of(job.domain).headline(job.domain, record)
 
 
 def change_words(job: DeployedJob, change: EstimateRecord) -> tuple[str, str] | None:

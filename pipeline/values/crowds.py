@@ -66,8 +66,8 @@ class CrowdDomain(ValueDomain):
     def crowds_of(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
         return -(-values // self.contents.size)
 
-    def numbers_in(self, crowd: str, option: str = "--crowd") -> range:
-        (number,) = self._labels.numbers_of([crowd], option)
+    def numbers_in(self, crowd: str) -> range:
+        (number,) = self._labels.numbers_of([crowd], "--crowd")
         first = 1 + (number - 1) * self.contents.size
         return range(first, first + self.contents.size)
 

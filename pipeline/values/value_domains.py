@@ -123,9 +123,9 @@ class ValueDomain(ABC):
         """Return the number of a group, from 0; raise `ValueError` if no group has the values."""
         return 0
 
-    def numbers_in(self, crowd: str, option: str = "--crowd") -> range:
+    def numbers_in(self, crowd: str) -> range:
         """Return the item numbers of the crowd with this label, or raise `QueryError`."""
-        raise QueryError(f"{option} requires a job with crowds; this job has no crowds")
+        raise QueryError("--crowd requires a job with crowds; this job has no crowds")
 
     @property
     def grid(self) -> tuple[int, ...]:

@@ -94,13 +94,3 @@ def test_numbers_that_encode_no_string_have_no_value() -> None:
     domain = ShortStrings(2)
     assert domain.value(1 + 0x0061) is None
     assert domain.value(1 + 0xFF00) is None
-
-
-@pytest.mark.parametrize("length", range(1, 17))
-def test_valid_prefixes_are_the_prefixes_of_zero_padded_strings(length: int) -> None:
-    numbers = np.arange(1 << 16)
-    begun = {int(n) >> (16 - length) for n in numbers if n >> 8 or not n & 0xFF}
-    prefixes = np.arange(1 << length, dtype=np.int64)
-    possible = ShortStrings(2).possible(prefixes, length)
-    assert set(prefixes[possible].tolist()) == begun
-    assert WholeNumbers(16).possible(prefixes, length).all()
