@@ -76,6 +76,12 @@ def preview(
             f"preview requires a job with 'measures'; {loaded.name} reads values. To see these, "
             "use 'dpstream simulate'"
         )
+    dated = [name for name, keys in (loaded.attributes or {}).items() if keys.enrolled is not None]
+    if write_users is not None and dated:
+        raise UsageProblem(
+            f"--write-users takes public attributes from events, but {dated[0]} is the time of "
+            "enrollment, which must not depend on them. Write the user list yourself"
+        )
     columns = public_columns(loaded) if write_users is not None else {}
     last_epoch = to_epoch if to_epoch is not None else loaded.last_epoch
     read, events = read_events(

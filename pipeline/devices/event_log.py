@@ -8,7 +8,7 @@ user in an epoch are several events. Rows before epoch 1 are history.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from os import PathLike
 from typing import TYPE_CHECKING
 
@@ -22,7 +22,7 @@ from dpstream.pipeline.devices.tables import InputTable, read_table
 from dpstream.pipeline.devices.users import Roster
 from dpstream.pipeline.values.durations import Duration
 from dpstream.pipeline.values.panels import PanelDomain
-from dpstream.pipeline.values.times import EpochCalendar
+from dpstream.pipeline.values.times import EpochCalendar, iso_time, shown
 from dpstream.randomizers.event_histories import DAY
 from dpstream.randomizers.measures import OTHER
 
@@ -109,29 +109,57 @@ def read_events(
 def groups_in(job: Job, users: Sequence[str], roster: Collection[str] | None) -> list[int] | None:
     """Return the number of each user's public group, or None for a job without public attributes.
 
-    Undeclared values count as `other`. Raises `InputError` without a user list that has them.
+    Undeclared values count as `other`. Raises `InputError` without a user list that has them, and
+    for texts that are not times of enrollment.
     """
     columns = job.public_columns
     if not columns:
         return None
+    attributes = job.attributes or {}
+    dated = any(attributes[name].enrolled is not None for name in columns)
     if not isinstance(roster, Roster):
         raise InputError(
             f"job {job.name} has the public attributes {', '.join(columns)}, which do not come "
             "from events: list all users with --users FILE, a CSV with the columns user, "
-            f"{', '.join(columns.values())}. 'dpstream preview JOB --input FILE --write-users "
-            "FILE' writes one"
+            f"{', '.join(columns.values())}"
+            + (
+                ""
+                if dated
+                else ". 'dpstream preview JOB --input FILE --write-users FILE' writes one"
+            )
         )
-    domain, attributes = job.domain, job.attributes or {}
+    domain = job.domain
     assert isinstance(domain, PanelDomain)
     texts = {
-        name: [
-            text if text in attributes[name].values else OTHER for text in roster.columns[column]
-        ]
+        name: _periods(job, name, roster, column)
+        if attributes[name].enrolled is not None
+        else [text if text in attributes[name].values else OTHER for text in roster.columns[column]]
         for name, column in columns.items()
     }
     rows = (dict(zip(texts, row, strict=True)) for row in zip(*texts.values(), strict=True))
     numbers = dict(zip(roster.users, map(domain.group_of, rows), strict=True))
     return [numbers[user] for user in users]
+
+
+def _periods(job: Job, name: str, roster: Roster, column: str) -> list[str]:
+    """Return the period in which each user was enrolled, from times in a user list."""
+    calendar, found = job.epochs.calendar, dict[str, str]()
+    zone = None if calendar is None else calendar.zone
+    for user, text in zip(roster.users, roster.columns[column], strict=True):
+        if text in found:
+            continue
+        try:
+            moment = iso_time(text)
+            if moment.tzinfo is None:
+                moment = moment.replace(tzinfo=zone or UTC)
+            found[text] = job.period_of(name, moment)
+        except (ValueError, OverflowError) as error:
+            late = str(error) if str(error).startswith("is after") else "is not a date"
+            raise InputError(
+                f"user list: user {shown(user)} has {shown(text)} in column {column}, which "
+                f"{late}; expected the date on which the user was enrolled, such as 2026-01-31"
+            ) from None
+    return [found[text] for text in roster.columns[column]]
 
 
 def days_of(calendar: EpochCalendar | None, moments: Integers) -> Integers:

@@ -193,7 +193,8 @@ class Producer:
             users: Names of users.
             groups: In a job with public attributes: those of each user, by name, or the number of
                 the user's group, from 0. They are public and fixed, so they must not depend on a
-                value. None keeps the groups of users who enroll again.
+                value. None keeps the groups of users who enroll again. An attribute that is the
+                period of enrollment can be left out: it is that of the next epoch to be closed.
 
         Raises:
             ProducerError: If the groups do not fit the job, or a user has none.
@@ -437,14 +438,20 @@ class Producer:
         domain = self.job.domain
         if not domain.attributes:
             raise ProducerError(f"groups: job {self.job.name} has no public attributes")
+        enrolled = self.job.enrolled_in(self.closed_epoch + 1)
         if groups is None:
             groups, users = list(earlier.values()), list(earlier)
+            if enrolled.keys() >= set(domain.attributes):
+                users = [*users, *(user for user in new if user not in earlier)]
+                groups = [*groups, *([enrolled] * (len(users) - len(earlier)))]
         if len(groups) != len(users):
             raise ProducerError(f"groups: got {len(groups)} for {len(users)} users")
         numbers: dict[str, int] = {}
         for user, group in zip(users, groups, strict=True):
             try:
-                numbers[user] = domain.group_of(group) if isinstance(group, Mapping) else group
+                numbers[user] = (
+                    domain.group_of(enrolled | dict(group)) if isinstance(group, Mapping) else group
+                )
             except ValueError as error:
                 raise ProducerError(f"user {user!r}: {error}") from None
             if not 0 <= numbers[user] < domain.groups:

@@ -206,6 +206,12 @@ class Job(Measured):
                 "measured. Set 'background: true' if reports leave at random times that do not "
                 "depend on use; or remove 'devices' and let a gateway report from server events"
             )
+        for name in self.public_attributes:
+            if (self.attributes or {})[name].enrolled is not None:
+                raise ValueError(
+                    f"devices cannot be combined with attributes.{name}, because they enroll "
+                    "themselves. Use 'values', one of which the app states, or remove 'devices'"
+                )
         crossed = {name for question in self.questions for name, _ in question.attributes}
         columns = [
             self.column_of(name) for name in crossed if not (self.attributes or {})[name].first_seen

@@ -16,9 +16,9 @@ attributes divide the devices into groups, one for each cell of the product of t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import cached_property
 from itertools import product
 from math import prod
@@ -52,7 +52,7 @@ NONE: Final = "none"
 """Value of a private attribute, or answer of a measure, before there is any."""
 NEVER: Final = "never"
 EARLIER: Final = "earlier"
-"""Values of `first_seen` without an event, and with one before epoch 1."""
+"""Values of `first_seen` without an event, and with one before epoch 1; and of `enrolled`."""
 
 MOST_CELLS: Final = 4_096
 MOST_PANELS: Final = 255
@@ -130,9 +130,17 @@ class AttributeKeys(Section):
         None, description=f"the period of a device's first event; {DURATION}"
     )
     event: Events = ()
+    enrolled: CalendarDuration | None = Field(
+        None, description=f"the period in which a user was enrolled, which is public; {DURATION}"
+    )
     hide_sizes: HiddenSizes | None = Field(
         None, description="{epsilon: x, delta: y}: the noise in the number of devices of each group"
     )
+
+    @property
+    def period(self) -> Duration | None:
+        """Length of the periods that are the values; None for listed values."""
+        return self.first_seen or self.enrolled
 
     @model_serializer(mode="wrap")
     def _written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -140,12 +148,23 @@ class AttributeKeys(Section):
 
     @model_validator(mode="after")
     def _can_be(self) -> Self:
-        if (self.first_seen is None) == (not self.values):
-            raise ValueError("values is missing. Set either 'values' or 'first_seen'")
+        kinds = [bool(self.values), self.first_seen is not None, self.enrolled is not None]
+        if sum(kinds) != 1:
+            raise ValueError(
+                "values is missing. Set exactly one of 'values', 'first_seen' and 'enrolled'"
+            )
+        if self.enrolled is not None:
+            if "public" in self.model_fields_set and not self.public:
+                raise ValueError(
+                    "public is false, but everyone can see when a user was enrolled. Remove the key"
+                )
+            object.__setattr__(self, "public", True)
+        if self.hide_sizes is not None and not self.values:
+            raise ValueError("hide_sizes requires 'values'. Remove one of the keys")
         if self.first_seen is not None and self.public:
             raise ValueError(
                 "public is true, but the period of a first event follows from events, which are "
-                "private. Remove 'public'"
+                "private. Remove 'public', or use 'enrolled' for the public period of enrollment"
             )
         if self.first_seen is not None and self.column:
             raise ValueError("column does not apply to first_seen. Remove the key")
@@ -422,24 +441,45 @@ class Measured(Wording):
         return len(self.groups) * len(self.questions)
 
     def period_calendar(self, name: str) -> EpochCalendar:
-        """Return the calendar whose epochs are the periods of a `first_seen` attribute."""
-        length, calendar = (self.attributes or {})[name].first_seen, self.epochs.calendar
+        """Return the calendar whose epochs are the periods of an attribute."""
+        keys, calendar = (self.attributes or {})[name], self.epochs.calendar
+        key = "first_seen" if keys.enrolled is None else "enrolled"
         if calendar is None:
             raise ValueError(
-                f"attributes.{name} has first_seen, which requires a calendar. Set epochs.start "
-                "and epochs.length"
+                f"attributes.{name} has {key}, which requires a calendar. Set epochs.start and "
+                "epochs.length"
             )
         if self.epochs.renew:
             raise ValueError(
-                f"attributes.{name} has first_seen, but a recurring job has no last period. "
-                "Remove first_seen or epochs.renew"
+                f"attributes.{name} has {key}, but a recurring job has no last period. Remove "
+                f"{key} or epochs.renew"
             )
-        assert length is not None
-        return EpochCalendar(calendar.start, length, calendar.zone)
+        assert keys.period is not None
+        return EpochCalendar(calendar.start, keys.period, calendar.zone)
+
+    def period_of(self, name: str, moment: datetime) -> str:
+        """Return the value of an `enrolled` attribute for users who are enrolled at a time.
+
+        Raises `ValueError` for a time after the last epoch.
+        """
+        values, number = self.all_values_of(name), self.period_calendar(name).epoch_of(moment)
+        if number >= len(values):
+            raise ValueError(f"is after the last epoch, which is in the period {values[-1]}")
+        return values[max(0, number)]
+
+    def enrolled_in(self, epoch: int) -> dict[str, str]:
+        """Return the value of each `enrolled` attribute for users who are enrolled at an epoch."""
+        calendar, attributes = self.epochs.calendar, self.attributes or {}
+        names = [name for name in self.public_attributes if attributes[name].enrolled is not None]
+        if calendar is None:
+            return {}
+        return {name: self.period_of(name, calendar.start_of(epoch)) for name in names}
 
     def all_values_of(self, name: str) -> tuple[str, ...]:
         """Return all values of an attribute that groups or cells have."""
         keys = (self.attributes or {})[name]
+        if keys.enrolled is not None:
+            return (EARLIER, *self._periods_of(name))
         return (*keys.values, OTHER) if keys.public else self.values_of(name)
 
     def values_of(self, name: str) -> tuple[str, ...]:
@@ -447,10 +487,13 @@ class Measured(Wording):
         keys = (self.attributes or {})[name]
         if keys.first_seen is None:
             return (NONE, OTHER, *keys.values)
+        return (NEVER, EARLIER, *self._periods_of(name))
+
+    def _periods_of(self, name: str) -> Iterator[str]:
         calendar, periods = self.epochs.calendar, self.period_calendar(name)
         assert calendar is not None
         last = periods.epoch_of(calendar.start_of(self.epochs.count + 1) - timedelta.resolution)
-        return (NEVER, EARLIER, *(_period(periods, keys.first_seen, n) for n in range(1, last + 1)))
+        return (_period(periods, periods.length, number) for number in range(1, last + 1))
 
 
 class MeasuredEpochs(Measured):

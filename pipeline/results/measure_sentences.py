@@ -18,7 +18,7 @@ from dpstream.pipeline.jobs.measure_keys import DEFAULT_MINIMUM
 from dpstream.pipeline.results.kinds.headline import Headline
 from dpstream.pipeline.results.known_digits import known_count
 from dpstream.pipeline.results.measure_rows import MeasureRow
-from dpstream.pipeline.results.measure_series import ChosenRows, measure_series
+from dpstream.pipeline.results.measure_series import ChosenRows, measure_series, with_rows
 from dpstream.pipeline.results.measure_words import during, group_words, subject, verb
 from dpstream.pipeline.results.phrases import Sentence, capital, how_sure, nothing, title_label
 from dpstream.pipeline.results.ratios import Amount, share
@@ -136,7 +136,11 @@ def _groups(job: DeployedJob, series: Sequence[Series], record: EstimateRecord) 
     if len(known) > MOST_GROUPS:
         parts.append(f"{len(known) - MOST_GROUPS:,} smaller groups")
     shown = {each.id for each, *_ in known}
-    small = [each.row for each in chosen if each.id not in shown and each.row is not None]
+    small = [
+        row
+        for each, row in with_rows(chosen)
+        if each.id not in shown and not _to_come(job, row, record.epoch)
+    ]
     text = f": {', '.join(parts)}" if parts else ""
     if small:
         listed = ", ".join(group_words(job, row.attributes) for row in small[:MOST_GROUPS])
@@ -144,6 +148,17 @@ def _groups(job: DeployedJob, series: Sequence[Series], record: EstimateRecord) 
         least = getattr(job.parameters, "by_minimum", DEFAULT_MINIMUM)
         text += f"; no number for {listed}{more}: fewer than {least:,} devices reported"
     return text
+
+
+def _to_come(job: DeployedJob, row: MeasureRow, epoch: int) -> bool:
+    """Return whether a row is about users who are enrolled after an epoch."""
+    attributes, calendar = job.attributes or {}, job.epochs.calendar
+    for name, value in row.attributes.items():
+        if calendar is not None and attributes[name].enrolled is not None:
+            number = job.all_values_of(name).index(value)
+            if number and calendar.epoch_of(job.period_calendar(name).start_of(number)) > epoch:
+                return True
+    return False
 
 
 def _count(job: DeployedJob, series: Series, record: EstimateRecord, triple: Triple) -> str:

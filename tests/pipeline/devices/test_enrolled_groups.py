@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import date, timedelta
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from dpstream.pipeline.devices.bad_rows import InputError
+from dpstream.pipeline.devices.event_log import load_event_log
 from dpstream.pipeline.devices.producer import Producer, ProducerError
+from dpstream.pipeline.devices.users import load_job_users
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from dpstream.pipeline.jobs.job_files import parse_job
 from dpstream.pipeline.kafka.memory import MemoryLog
+from dpstream.pipeline.results.cohorts import Cohorts
+from dpstream.pipeline.simulation.simulated_job import simulate
 from tests.support.gateway import open_producer
 from tests.support.new_jobs import new_job
 
@@ -90,3 +97,74 @@ def test_next_horizon_keeps_groups_and_draws_questions_again() -> None:
         assert groups_of(producer)[-2:] == [groups[1], groups[5]]
         producer.enroll([users[9]], [2])
         assert (producer.users[-1], groups_of(producer)[-1]) == (users[9], 2)
+
+
+COHORTS = """
+name: app
+epochs: {count: 8, start: 2026-01-01, length: P14D, timezone: Europe/Berlin}
+parameters: {epsilon: 8}
+measures: {active: {type: active}}
+attributes: {joined: {enrolled: P1M}, os: {values: [ios], public: true}}
+by: [joined, os]
+topics: {partitions: 1}
+"""
+
+
+def test_users_are_in_the_period_in_which_they_are_enrolled(tmp_path: Path) -> None:
+    job = deploy_job(parse_job(COHORTS), deployed_at=0)
+    group = job.domain.group_of
+    with open_producer(job, None, MemoryLog()) as producer:
+        producer.enroll(["a"], [IOS])
+        for epoch in (1, 2, 3):
+            producer.report_all(epoch, np.zeros((len(producer.users), 1), np.int64))
+            producer.close(epoch)
+            producer.enroll(["a", f"b{epoch}"], [{"os": "other"}, {"os": "other"}])
+        # A program can state an earlier time.
+        producer.enroll(["c"], [{"os": "ios", "joined": "earlier"}])
+        expected = ["2026-01", "2026-01", "2026-01", "2026-02"]
+        assert groups_of(producer) == [
+            group({"joined": joined, "os": os})
+            for joined, os in zip(
+                (*expected, "earlier"), ("ios", "other", "other", "other", "ios"), strict=True
+            )
+        ]
+        with pytest.raises(ProducerError, match="public attributes os are missing"):
+            producer.enroll(["d"], [{}])
+    only = deploy_job(parse_job(COHORTS.replace("joined, os", "joined")), deployed_at=0)
+    with open_producer(only, None, MemoryLog()) as producer:
+        producer.enroll(["a", "b"])
+        assert groups_of(producer) == [only.domain.group_of({"joined": "2026-01"})] * 2
+
+
+def test_dates_of_a_user_list_give_cohorts(tmp_path: Path) -> None:
+    """All users who joined are active for a month, and half of them later."""
+    job = deploy_job(parse_job(COHORTS), deployed_at=0)
+    joined = ("2025-07-01", "2026-01-31T23:30:00Z", "2026-03-02")
+    users, events = ["user,os,joined"], ["user,time"]
+    for at in range(3_000):
+        first = 1 + [0, 2, 4][at % 3]
+        users.append(f"u{at},ios,{joined[at % 3]}")
+        active = range(first, 9 if at % 2 else first + 2)
+        events += [f"u{at},{date(2026, 1, 1) + timedelta(14 * epoch - 7)}" for epoch in active]
+    (tmp_path / "users.csv").write_text("\n".join(users))
+    (tmp_path / "events.csv").write_text("\n".join(events))
+    log = load_event_log(
+        job, tmp_path / "events.csv", users=load_job_users(job, tmp_path / "users.csv")
+    )
+    found = simulate(deploy_job(parse_job(COHORTS), deployed_at=0), log, seed=3)
+    cohorts = Cohorts.of(found.job, "joined")
+    assert [each.name for each in cohorts.cohorts][:3] == ["2026-01", "2026-02", "2026-03"]
+    truths = {"2026-02": 1.0, "2026-03": 1.0}
+    shares = [each for each in cohorts.shares(found.records) if each.number.triple is not None]
+    assert {each.cohort for each in shares} == set(truths)
+    assert {each.users for each in shares} == {1_000.0}
+    for each in shares:
+        _, low, high = each.number.triple or (0.0, 0.0, 0.0)
+        truth = 1.0 if each.since < 2 else 0.5
+        assert low - 0.05 < truth < high + 0.05, each
+    for text, why in (("May", "which is not a date"), ("2026-05-01", "is after the last epoch")):
+        (tmp_path / "users.csv").write_text(f"user,os,joined\nu1,ios,{text}")
+        with pytest.raises(InputError, match=why):
+            load_event_log(
+                job, tmp_path / "events.csv", users=load_job_users(job, tmp_path / "users.csv")
+            )

@@ -14,6 +14,7 @@ from dpstream.pipeline.planning.job_plan import plan
 
 WEEKS = {"count": 52, "start": "2026-01-05", "length": "P1W"}
 MONTHS = {"count": 12, "start": "2026-01-01", "length": "P1M"}
+SINCE = {"since": {"enrolled": "P1W"}}
 WAU = {"wau": {"type": "active"}}
 SHUFFLED = {"trust": "shuffle", "parameters": {"epsilon": 1, "delta": 1e-6}}
 SHUFFLED |= {"shuffle": {"minimum": 1_000}}
@@ -135,6 +136,18 @@ def test_first_seen_has_the_periods_of_the_horizon() -> None:
     assert job.questions[0].cells == 2 * 14
 
 
+def test_enrolled_is_a_public_attribute_with_the_periods_of_the_horizon() -> None:
+    job = made(epochs=MONTHS, attributes={"joined": {"enrolled": "P3M"}}, by=["joined"])
+    assert job.all_values_of("joined") == (
+        *("earlier", "2026-01", "2026-04", "2026-07", "2026-10"),
+    )
+    assert job.public_attributes == ("joined",)
+    assert len(job.groups) == 5
+    assert [len(question.attributes) for question in job.questions] == [0]
+    assert job.enrolled_in(6) == {"joined": "2026-04"}
+    assert make_job(job.to_json()).groups == job.groups
+
+
 def test_keys_of_measures_require_measures() -> None:
     values = {"name": "a", "protocol": "sampled_response", "parameters": {"epsilon": 1}}
     with pytest.raises(JobError, match="trust: requires 'measures'"):
@@ -153,6 +166,28 @@ def test_keys_of_measures_require_measures() -> None:
             "cohort.public: is true",
         ),
         ({"attributes": {"plan": {"values": ["a=b"]}}}, "values"),
+        ({"attributes": {"since": {"enrolled": "P1M", "public": False}}}, "everyone can see"),
+        ({"attributes": {"since": {"enrolled": "P1M", "values": ["a"]}}}, "exactly one of"),
+        (
+            {"attributes": {"since": {"enrolled": "P1M", "event": "x"}}},
+            "since.event: requires first_seen",
+        ),
+        (
+            {"attributes": SINCE, "by": ["since"], "epochs": {"count": 9}},
+            "since has enrolled, which requires a calendar",
+        ),
+        (
+            {"attributes": SINCE, "by": ["since"], "epochs": {**WEEKS, "renew": True}},
+            "a recurring job has no last period. Remove enrolled or epochs.renew",
+        ),
+        (
+            {"attributes": SINCE, "by": ["since"], "epochs": {**WEEKS, "count": 300}},
+            "by: gives 301 panels (301 public groups times 1 questions)",
+        ),
+        (
+            {"attributes": SINCE, "by": ["since"], "devices": {}, "background": True},
+            "devices: cannot be combined with attributes.since, because they enroll themselves",
+        ),
         ({"ratios": {"r": {"numerator": "wau", "denominator": "mau"}}}, "expected one of: wau"),
         ({"devices": {}}, "background: true"),
         ({"devices": {}, "background": True}, "devices.late to at least one epoch (7 days"),

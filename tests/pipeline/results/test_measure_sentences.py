@@ -17,6 +17,7 @@ from dpstream.topics.manifests import WindowStatus
 from tests.support.shown_jobs import MEASURED, panels
 
 GROUPS = {"wau: platform=ios": 200.0, "wau: platform=android": 60.0, "wau: platform=other": 30.0}
+FORTNIGHTS = ("2026-06-01", "2026-06-15", "2026-06-29", "2026-07-13", "2026-07-27", "2026-08-10")
 LIFE = "wau: {type: active}"
 
 
@@ -35,6 +36,17 @@ def test_sentence_has_the_total_and_the_groups() -> None:
         "fewer than 100 devices reported."
     )
     assert str(headline_of(job, record)) == "wau: 290 (95 % CI 270 to 310)"
+
+
+def test_sentence_omits_users_who_are_not_enrolled_yet() -> None:
+    text = MEASURED.replace("platform: {values: [ios, android, web]", "platform: {enrolled: P14D")
+    missing = {f"wau: platform={value}": math.nan for value in ("earlier", *FORTNIGHTS[1:])}
+    job, record = record_of({"wau": 290.0, "wau: platform=2026-06-01": 280.0, **missing}, text)
+    sentence = str(epoch_sentence(job, record, titled=False))
+    assert sentence.endswith(
+        "280 with platform 2026-06-01; no number for platform earlier: fewer "
+        "than 100 devices reported."
+    )
 
 
 @pytest.mark.parametrize(
