@@ -19,6 +19,13 @@ from dpstream.pipeline.cli.cluster_and_jobs import cluster_of, find_job, local_r
 from dpstream.pipeline.cli.cohort_lines import CohortAttribute, print_cohorts
 from dpstream.pipeline.cli.command_errors import UsageProblem
 from dpstream.pipeline.cli.estimate_files import CsvFile, EstimateFile, JsonLinesFile, ParquetFile
+from dpstream.pipeline.cli.one_epoch import (
+    EpochDate,
+    EpochNumber,
+    chosen_epoch,
+    only,
+    print_groups,
+)
 from dpstream.pipeline.cli.options import (
     Box,
     Crowd,
@@ -164,6 +171,8 @@ def estimates(
             ),
         ),
     ] = None,
+    epoch: EpochNumber = None,
+    date: EpochDate = None,
     cohorts: CohortAttribute = None,
     measure: Annotated[
         str | None,
@@ -250,8 +259,14 @@ def estimates(
         raise UsageProblem(
             "--smoothed, --change and --interval use all available epochs: remove --last"
         )
+    single = epoch is not None or date is not None
+    if single and (follow or last is not None or smoothed or interval is not None or plot):
+        raise UsageProblem(
+            "--epoch and --date select one epoch: remove --follow, --last, --smoothed, --interval "
+            "and --plot"
+        )
     shown = (item, top, range_, quantile, box, crowd, share, ratio, difference, plot)
-    if cohorts is not None and (derived or follow or last is not None or any(shown)):
+    if cohorts is not None and (derived or single or follow or last is not None or any(shown)):
         raise UsageProblem("--cohorts shows one measure at all epochs: remove the other options")
     if horizon is not None and not smoothed:
         raise UsageProblem("--horizon selects the horizon to smooth: add --smoothed")
@@ -260,7 +275,7 @@ def estimates(
         query_options = QueryOptions(item, top, range_, quantile, box, crowd)
         query = make_query(deployed.domain, query_options, norm_sub=norm_sub)
         form = "json" if as_json else format
-        whole = derived or plot is not None or file is not None or cohorts is not None
+        whole = derived or single or plot is not None or file is not None or cohorts is not None
         if last is None and form == "table" and not whole:
             last = MOST_PRINTED
         default = default_query(deployed.domain)
@@ -328,9 +343,17 @@ def estimates(
         names = () if computed is None else measures_of(deployed, computed)
         periods = Periods(deployed, interval, change, chosen, of_shares=share, measures=names)
         published = reader.follow(tell) if follow else _notify_if_empty(reader.read(), deployed)
+        chosen_one = chosen_epoch(deployed, epoch, date)
+        groups = isinstance(computed, RowsQuery) and selection and not (share or change)
+        if chosen_one is not None and groups and form == "table" and file is None:
+            _tell_limit(deployed)
+            print_groups(deployed, selection, chosen_one, _explained(published, deployed))
+            return
         records = periods.records(published)
         if isinstance(computed, OtherJobQuery):
             computed = computed.reading(EstimateReader(cluster, computed.other).read(), periods)
+        if chosen_one is not None:
+            records = only(deployed, chosen_one, records)
         if plot is not None:
             known = list(records)
             plot_answers(plot, deployed, query, known, label=periods.description)
@@ -342,9 +365,8 @@ def estimates(
             )
             file.write(rows, records)
             return
-        limit = deployed.change_limit
-        if limit is not None and form == "table":
-            tell(f"95 % intervals: {limit}")
+        if form == "table":
+            _tell_limit(deployed)
         records = _explained(records, deployed)
         lines = printed_lines(deployed, query, form, records, periods.value, periods)
         if follow:
@@ -355,6 +377,11 @@ def estimates(
         if reader.leaves_out:
             shown_epochs = "epoch is" if last == 1 else f"{last:,} epochs are"
             tell(f"the latest {shown_epochs} shown. For more: --last N; for all: --csv FILE")
+
+
+def _tell_limit(job: DeployedJob) -> None:
+    if job.change_limit is not None:
+        tell(f"95 % intervals: {job.change_limit}")
 
 
 def _explained(records: Iterable[EstimateRecord], job: DeployedJob) -> Iterator[EstimateRecord]:

@@ -278,7 +278,8 @@ def _run(
             published = [(outcome.job, outcome.records) for outcome in outcomes]
             _print_screen(explain_estimates(published, page))
             _print_screen(explain_guarantee([outcome.job for outcome in outcomes]))
-        _show_next_steps(settings, outcomes[0].job, example=credit is not None)
+        last = outcomes[0].rows[-1].epoch if outcomes[0].rows else 1
+        _show_next_steps(settings, outcomes[0].job, last, example=credit is not None)
         _announce(page, lambda line: print_text(line, whole=True))
 
     def screen() -> Screen:
@@ -377,7 +378,9 @@ def _show_comparison(outcomes: Sequence[Outcome], folder: Path) -> None:
     print_text(f"all jobs: {picture}")
 
 
-def _show_next_steps(settings: UpSettings, job: DeployedJob, *, example: bool) -> None:
+def _show_next_steps(
+    settings: UpSettings, job: DeployedJob, last_epoch: int, *, example: bool
+) -> None:
 
     # Not wrapped at the edge of the terminal: commands are for copying.
     unfolded = Console(highlight=False, soft_wrap=True)
@@ -388,7 +391,7 @@ def _show_next_steps(settings: UpSettings, job: DeployedJob, *, example: bool) -
         example=example,
         recurring=job.epochs.renew,
         stages=stages_of(job),
-        by=",".join(job.by[0]) if job.by else "",
+        groups="" if not job.by else f" --by {','.join(job.by[0])} --epoch {last_epoch}",
         users=settings.users,
         cluster=[str(each) for option in cluster if option[1] is not None for each in option],
     )

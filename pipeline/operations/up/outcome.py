@@ -280,13 +280,14 @@ def next_steps(
     example: bool,
     recurring: bool,
     stages: Iterable[str],
-    by: str = "",
+    groups: str = "",
     users: Path | None = None,
     cluster: Sequence[str] = (),
 ) -> Iterator[tuple[str, list[str]]]:
     """Yield next steps, each with its commands.
 
-    `by` is a breakdown of the job, and `cluster` are the options that select the run's cluster.
+    `groups` are options that show a breakdown, `cluster` those that select the cluster, and `users`
+    is the user list of the run.
     """
     own = "job.yaml" if example else shlex.quote(str(job_file))
     if example:
@@ -304,7 +305,7 @@ def next_steps(
             "these results again, on the live page or as a table",
             [
                 f"{program} serve{options}",
-                f"{program} estimates {own}{f' --by {by}' if by else ''}{options}",
+                f"{program} estimates {own}{groups}{options}",
             ],
         )
     listed = "" if users is None else f" --users {shlex.quote(str(users))}"

@@ -14,6 +14,7 @@ import pytest
 from pyarrow import parquet
 
 from dpstream.aggregators.panel_estimates import PanelEstimates
+from dpstream.pipeline.cli.output import number
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.deployed_jobs import find_deployed
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
@@ -55,21 +56,29 @@ def app(dpstream: Commands, cluster: MemoryCluster, tmp_path: Path) -> str:
     path.write_text(JOB_FILE)
     result = dpstream("deploy", path)
     assert result.code == 0, result.errors
+    for epoch in (1, 2):
+        publish(cluster, epoch, {})
+    return "app"
+
+
+def publish(cluster: MemoryCluster, epoch: int, changed: dict[str, float]) -> None:
     job = find_deployed(cast(Cluster, cluster), "app")
     assert isinstance(job.domain, PanelDomain)
     sizes = {"": 10_000.0, "ios": 7_000.0, "other": 3_000.0}
     rows = job.domain.rows
     numbers = np.array([NUMBERS[row.label] for row in rows])
+    numbers[:, 0] = [
+        changed.get(row.label, number) for row, (number, _) in zip(rows, numbers, strict=True)
+    ]
+    numbers[np.isnan(numbers[:, 0])] = np.nan
     users = np.array([sizes[row.attributes.get("platform", "")] for row in rows])
-    for epoch in (1, 2):
-        estimate = PanelEstimates(
-            numbers[:, 0], numbers[:, 1], users, (users // 3).astype(int), 10_000, 10_000
-        )
-        published = EstimateRecord(
-            job.deployment, epoch, WindowStatus.RELEASED, epoch, 10_000, 10_000, estimate, {}
-        )
-        cluster.append(job.topic(Role.ESTIMATES), published.to_bytes())
-    return job.name
+    estimate = PanelEstimates(
+        numbers[:, 0], numbers[:, 1], users, (users // 3).astype(int), 10_000, 10_000
+    )
+    published = EstimateRecord(
+        job.deployment, epoch, WindowStatus.RELEASED, epoch, 10_000, 10_000, estimate, {}
+    )
+    cluster.append(job.topic(Role.ESTIMATES), published.to_bytes())
 
 
 def test_table_has_totals_and_groups_if_requested(dpstream: Commands, app: str) -> None:
@@ -93,6 +102,64 @@ def test_changes_of_groups_have_intervals_of_their_own(dpstream: Commands, app: 
     assert other["platform"] == "other"
     refused = dpstream(*asked, "--share")
     assert (refused.code, "--change of groups applies to numbers" in refused.errors) == (2, True)
+
+
+@pytest.mark.parametrize("chosen", [("--epoch", 3), ("--date", "2026-01-21")])
+def test_one_epoch_has_all_groups_with_shares_and_changes(
+    dpstream: Commands, cluster: MemoryCluster, app: str, chosen: tuple[str, object]
+) -> None:
+    publish(
+        cluster, 3, {"wau": 1_990.0, "wau: platform=ios": 1_400.0, "wau: platform=other": math.nan}
+    )
+    publish(cluster, 4, {})
+    result = dpstream("estimates", app, "--by", "platform", *chosen)
+    assert result.code == 0, result.errors
+    heading, _, *rows, _, note, reason = result.output.splitlines()
+    assert heading == "wau in the week of January 19, 2026"
+    assert [" ".join(row.split()) for row in rows[:1]] == [
+        "ios 1,400 1,243 to 1,557 20.0 -200 " + " ".join(rows[0].split()[-3:])
+    ]
+    low, _, high = rows[0].split()[-3:]
+    changes = dpstream("estimates", app, "--by", "platform", "--change", 1, "--csv", "-").output
+    change = next(row for row in csv.DictReader(io.StringIO(changes)) if row["epoch"] == "3")
+    assert (low, high) == tuple(number(float(change[f"ci95_{end}"])) for end in ("low", "high"))
+    assert rows[1].split() == ["other", *"-----"]
+    assert rows[2].split()[:2] == ["all", "1,990"]
+    assert rows[2].split()[5:7] == ["19.9", "-10.0"]
+    assert note == "change: since the week of January 12, 2026, with its own interval"
+    assert reason == "-: too few devices of the group reported"
+    first = dpstream("estimates", app, "--by", "platform", "--epoch", 1).output.splitlines()
+    assert first[2].split()[-2:] == ["-", "-"]
+    means = dpstream("estimates", app, "--by", "platform", "--measure", "spent", *chosen).output
+    assert means.splitlines()[2].split()[:2] == ["ios", "15.0"]
+    assert means.splitlines()[2].split()[5] == "-"
+    (row,) = csv.DictReader(
+        io.StringIO(
+            dpstream("estimates", app, *chosen, "--where", "platform=ios", "--csv", "-").output
+        )
+    )
+    assert (row["epoch"], float(row["estimate"])) == ("3", 1_400.0)
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "reason"),
+    [
+        (
+            ("--epoch", 3),
+            1,
+            "no estimate in the week of January 19, 2026 (epoch 3); the latest is the",
+        ),
+        (("--date", "2026-01-04"), 2, "expected a date from 2026-01-05 on, when epoch 1 starts"),
+        (("--date", "tomorrow"), 2, "expected a date or time such as 2026-07-20"),
+        (("--date", "2026-01-05", "--epoch", 1), 2, "mutually exclusive"),
+        (("--epoch", 1, "--last", 2), 2, "select one epoch"),
+    ],
+)
+def test_epochs_that_cannot_be_shown_are_explained(
+    dpstream: Commands, app: str, options: tuple[object, ...], code: int, reason: str
+) -> None:
+    result = dpstream("estimates", app, "--by", "platform", *options)
+    assert (result.code, reason in result.errors) == (code, True), result.errors
 
 
 def test_files_have_a_column_for_each_attribute(
