@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.aggregators.estimate import NORMAL_95, Estimate, Participation
-from dpstream.aggregators.law_aggregator import LawAggregator, check_format
+from dpstream.aggregators.law_aggregator import LawAggregator, check_format, entries_by_epoch
 
 if TYPE_CHECKING:
     from dpstream.aggregators.smoothed_estimates import SmoothedEstimates
@@ -70,27 +70,15 @@ class EpochResponsesAggregator(LawAggregator[ResponseLaw]):
 
     @classmethod
     def from_bytes(cls, law: ResponseLaw, data: bytes) -> Self:
-        if len(data) % _ENTRY.itemsize:
-            raise ValueError(
-                f"counts are {len(data)} bytes long; expected a multiple of {_ENTRY.itemsize}"
-            )
-        entries = np.frombuffer(data, _ENTRY)
-        epochs = entries["epoch"]
-        counts = np.stack([entries["zeros"], entries["ones"]], axis=1)
-        if (epochs[1:] <= epochs[:-1]).any():
-            raise ValueError("epochs are out of order; expected strictly increasing epochs")
-        if len(epochs) and not 1 <= int(epochs[0]) <= int(epochs[-1]) <= law.last_epoch:
-            raise ValueError(
-                f"counts are for epochs {epochs[0]} to {epochs[-1]}; expected epochs from 1 to "
-                f"{law.last_epoch}"
-            )
-        if (counts < 0).any() or (counts > _COUNT_CAP).any() or not counts.any(axis=1).all():
-            raise ValueError(
-                "the number of 0s or of 1s is out of range; expected 0 to 2^53 each, and not both 0"
-            )
         aggregator = cls(law)
-        for epoch, row in zip(epochs.tolist(), counts, strict=True):
-            aggregator._counts[epoch] = row.astype(np.int64)
+        for epoch, entry in entries_by_epoch(data, _ENTRY, law.last_epoch, "counts"):
+            _, zeros, ones = entry.tolist()
+            if min(zeros, ones) < 0 or max(zeros, ones) > _COUNT_CAP or not zeros + ones:
+                raise ValueError(
+                    "the number of 0s or of 1s is out of range; expected 0 to 2^53 each, and not "
+                    "both 0"
+                )
+            aggregator._counts[epoch] = np.array([zeros, ones], np.int64)
         return aggregator
 
     def estimate(self, epoch: int, participation: Participation) -> Estimate | None:

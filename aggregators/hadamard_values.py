@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from dpstream.aggregators.estimate import GAP, NORMAL_95, Participation
 from dpstream.aggregators.followed import Followed
 from dpstream.aggregators.item_estimates import ItemEstimates
-from dpstream.aggregators.law_aggregator import LawAggregator, check_format
+from dpstream.aggregators.law_aggregator import LawAggregator, check_format, entries_by_epoch
 from dpstream.aggregators.smoothed_estimates import SmoothedEstimates
 from dpstream.randomizers.value_stream.hadamard_values import SYMBOL_BITS, HadamardValuesLaw
 from dpstream.randomizers.value_stream.lattice import FIRST, LAST, STEP, ZERO
@@ -87,26 +87,15 @@ class HadamardValuesAggregator(LawAggregator[HadamardValuesLaw]):
 
     @classmethod
     def from_bytes(cls, law: HadamardValuesLaw, data: bytes) -> Self:
-        aggregator, before = cls(law), 0
-        if len(data) % aggregator._entry.itemsize:
-            raise ValueError(
-                f"sums are {len(data)} bytes long; expected a multiple of "
-                f"{aggregator._entry.itemsize}"
-            )
-        for entry in np.frombuffer(data, aggregator._entry):
-            epoch, sums = int(entry["epoch"]), entry["sums"].astype(np.int64)
-            if not before < epoch <= law.last_epoch:
-                raise ValueError(
-                    f"sums of epoch {epoch} follow those of epoch {before}; expected increasing "
-                    f"epochs from 1 to {law.last_epoch}"
-                )
+        aggregator = cls(law)
+        for epoch, entry in entries_by_epoch(data, aggregator._entry, law.last_epoch, "sums"):
+            sums = entry["sums"].astype(np.int64)
             reports = int(sums[0])
             within = np.clip(sums[1:], -_MOST * _COUNT_CAP, _MOST * _COUNT_CAP)
             symbols = float(np.abs(within).sum(dtype=np.float64))
             if not 1 <= reports <= _COUNT_CAP or symbols > _MOST * reports:
                 raise ValueError(f"sums of epoch {epoch} are out of range for {reports} symbols")
             aggregator._sums[epoch] = sums
-            before = epoch
         return aggregator
 
     def estimate(self, epoch: int, participation: Participation) -> ItemEstimates | None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Generic, Self, TypeVar
+from collections.abc import Iterator
+from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,3 +72,26 @@ def check_format(
             f"messages of epoch {epoch} are {words.dtype} of shape {words.shape}; expected "
             f"{np.dtype(dtype)} of shape (reports, {width})"
         )
+
+
+def entries_by_epoch(
+    data: bytes, entry: np.dtype[np.void], last_epoch: int, contents: str
+) -> Iterator[tuple[int, Any]]:
+    """Yield each entry of a serialized state with its epoch, the field `epoch` of `entry`.
+
+    Raises `ValueError` unless epochs increase from 1 to at most `last_epoch`.
+    """
+    if len(data) % entry.itemsize:
+        raise ValueError(
+            f"{contents} are {len(data)} bytes long; expected a multiple of {entry.itemsize}"
+        )
+    before = 0
+    for each in np.frombuffer(data, entry):
+        epoch = int(each["epoch"])
+        if not before < epoch <= last_epoch:
+            raise ValueError(
+                f"{contents} of epoch {epoch} follow those of epoch {before}; expected increasing "
+                f"epochs from 1 to {last_epoch}"
+            )
+        yield epoch, each
+        before = epoch

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.aggregators.estimate import GAP, NORMAL_95, Estimate, Participation
-from dpstream.aggregators.law_aggregator import LawAggregator, check_format
+from dpstream.aggregators.law_aggregator import LawAggregator, check_format, entries_by_epoch
 from dpstream.randomizers.shuffled_counts import ShuffledCountsLaw
 
 _COUNT_CAP = 2**53
@@ -71,23 +71,12 @@ class ShuffledCountsAggregator(LawAggregator[ShuffledCountsLaw]):
 
     @classmethod
     def from_bytes(cls, law: ShuffledCountsLaw, data: bytes) -> Self:
-        if len(data) % _ENTRY.itemsize:
-            raise ValueError(
-                f"counts are {len(data)} bytes long; expected a multiple of {_ENTRY.itemsize}"
-            )
-        entries = np.frombuffer(data, _ENTRY)
-        epochs, counts = entries["epoch"], entries["count"]
-        if (epochs[1:] <= epochs[:-1]).any():
-            raise ValueError("epochs are out of order; expected strictly increasing epochs")
-        if len(epochs) and not 1 <= int(epochs[0]) <= int(epochs[-1]) <= law.last_epoch:
-            raise ValueError(
-                f"counts are for epochs {epochs[0]} to {epochs[-1]}; expected epochs from 1 to "
-                f"{law.last_epoch}"
-            )
-        if (counts < 1).any() or (counts > _COUNT_CAP).any():
-            raise ValueError("a count at an epoch is out of range; expected 1 to 2^53")
         aggregator = cls(law)
-        aggregator._counts = dict(zip(epochs.tolist(), counts.tolist(), strict=True))
+        for epoch, entry in entries_by_epoch(data, _ENTRY, law.last_epoch, "counts"):
+            count = int(entry["count"])
+            if not 1 <= count <= _COUNT_CAP:
+                raise ValueError("a count at an epoch is out of range; expected 1 to 2^53")
+            aggregator._counts[epoch] = count
         return aggregator
 
     def estimate(self, epoch: int, participation: Participation) -> Estimate | None:

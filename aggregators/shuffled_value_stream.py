@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from dpstream.aggregators.estimate import Participation
 from dpstream.aggregators.followed import FollowedCounts, Received, unseen_deviation
-from dpstream.aggregators.law_aggregator import check_format
+from dpstream.aggregators.law_aggregator import check_format, entries_by_epoch
 from dpstream.randomizers.change_kernel import Kernel
 from dpstream.randomizers.shuffled_counts.shuffled_value_stream import (
     MOST_SUM,
@@ -84,21 +84,12 @@ class ShuffledValueStreamAggregator(FollowedCounts[ShuffledValueStreamLaw]):
 
     @classmethod
     def from_bytes(cls, law: ShuffledValueStreamLaw, data: bytes) -> Self:
-        if len(data) % _ENTRY.itemsize:
-            raise ValueError(
-                f"sums are {len(data)} bytes long; expected a multiple of {_ENTRY.itemsize}"
-            )
-        aggregator, before = cls(law), 0
-        for epoch, windows, steps in np.frombuffer(data, _ENTRY).tolist():
-            if not before < epoch <= law.last_epoch:
-                raise ValueError(
-                    f"sums of epoch {epoch} follow those of epoch {before}; expected increasing "
-                    f"epochs from 1 to {law.last_epoch}"
-                )
+        aggregator = cls(law)
+        for epoch, entry in entries_by_epoch(data, _ENTRY, law.last_epoch, "sums"):
+            _, windows, steps = entry.tolist()
             if not 1 <= windows <= _MOST_WINDOWS or abs(steps) > windows * MOST_SUM:
                 raise ValueError(f"{windows} sums of epoch {epoch} have an invalid total, {steps}")
             aggregator._sums[epoch] = windows, steps
-            before = epoch
         return aggregator
 
     def reports(self, epoch: int, participation: Participation) -> int:

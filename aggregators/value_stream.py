@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from dpstream.aggregators.change_use import ChangeUse
 from dpstream.aggregators.estimate import Participation
 from dpstream.aggregators.followed import Followed, FollowedCounts, Received, unseen_deviation
-from dpstream.aggregators.law_aggregator import check_format
+from dpstream.aggregators.law_aggregator import check_format, entries_by_epoch
 from dpstream.randomizers.value_stream import ValueStreamLaw
 from dpstream.randomizers.value_stream.lattice import FIRST, LAST, STEP, ZERO
 
@@ -101,17 +101,9 @@ class ValueStreamAggregator(FollowedCounts[ValueStreamLaw]):
 
     @classmethod
     def from_bytes(cls, law: ValueStreamLaw, data: bytes) -> Self:
-        if len(data) % _ENTRY.itemsize:
-            raise ValueError(
-                f"sums are {len(data)} bytes long; expected a multiple of {_ENTRY.itemsize}"
-            )
-        aggregator, before = cls(law), 0
-        for epoch, *numbers in np.frombuffer(data, _ENTRY).tolist():
-            if not before < epoch <= law.last_epoch:
-                raise ValueError(
-                    f"sums of epoch {epoch} follow those of epoch {before}; expected increasing "
-                    f"epochs from 1 to {law.last_epoch}"
-                )
+        aggregator = cls(law)
+        for epoch, entry in entries_by_epoch(data, _ENTRY, law.last_epoch, "sums"):
+            _, *numbers = entry.tolist()
             sums = SymbolSums(*numbers)
             if not sums.possible():
                 raise ValueError(
@@ -119,7 +111,6 @@ class ValueStreamAggregator(FollowedCounts[ValueStreamLaw]):
                     f"{numbers}"
                 )
             aggregator._sums[epoch] = sums
-            before = epoch
         return aggregator
 
     def reports(self, epoch: int, participation: Participation) -> int:
