@@ -339,7 +339,7 @@ def _steps(
     kept = rank < MAX_STEPS
     epochs, users, steps = epochs[kept], users[kept], steps[kept]
 
-    # The first first step of an epoch reaches every later step earliest.
+    # In an epoch, only its first first step counts: it reaches every later step earliest.
     ones = np.flatnonzero(steps == 1)
     ones = ones[starts(users[ones]) | starts(epochs[ones])]
     reached = np.full((len(measure.steps), len(ones)), _NEVER, np.int64)

@@ -173,7 +173,7 @@ def _fitting(values: Mapping[str, Any], question: Question) -> dict[str, Mapping
     """Return the parameters of each protocol that fits a question, by protocol."""
     asked: Mapping[str, Any] = values["parameters"]
     epsilon = {"epsilon": asked.get("epsilon")}
-    # Before the first item there is nothing, which is not an item: the first item is no change.
+    # Having no item yet is not an item, so the first item is no change.
     later = {**epsilon, "max_changes": asked["max_changes"] - 1}
     domain: dict[str, Any] = {"domain": list(question.labels)}
     buckets = question.measure.buckets

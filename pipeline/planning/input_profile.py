@@ -331,7 +331,7 @@ class _Sample:
             return at != time and self.distinct[at].total() >= _SHARE * rows
 
         for at in self._named("user", _NAMES["user"], filled):
-            # A key of the rows is no user, unless it is all there is.
+            # A different text in every row identifies rows, not users.
             if len(self.distinct[at]) < rows or rows < 3 or "user" in self.names[at].casefold():
                 why[at] = "by its name"
                 return at
@@ -440,7 +440,7 @@ def _read(
         events.add([row[roles.event].strip() if roles.event >= 0 else "" for row in good])
         values.add([row[roles.value].strip() if roles.value >= 0 else "" for row in good])
         for at, codes in labels.items():
-            # What follows the first many labels is one more: the column is no attribute then.
+            # A column with so many labels is no attribute: its further labels need not differ.
             codes.add([row[at].strip() if len(codes.texts) < _MOST_CODES else "" for row in good])
         for at, found in numbers.items():
             texts = (number_in(row[at], decimal) for row in good)

@@ -158,7 +158,7 @@ class JobStore:
             return
         old = state.pipeline
         if old is not None and {**old, "at": pipeline["at"]} == pipeline:
-            # Only the time of confirmation has changed.
+            # Nothing but the time of the reading has changed.
             old["at"] = pipeline["at"]
             return
         state.pipeline, state.issues, state.lag_seconds = pipeline, issues, lag_seconds

@@ -60,8 +60,8 @@ def optimal_level_weights(unit_variances: NDArray[np.float64]) -> tuple[int, ...
     shares = problem.nearly_best()
     drawn = shares >= _LEAST_PROBABILITY
     drawn[-1] = True
-    # These weights identify a job, so they must not depend on the processor's rounding. The point
-    # where the search ends does; the root of the optimality conditions does not.
+    # These weights identify a job, so they must not depend on the processor's rounding. It moves
+    # the end of the search, but not the root of the optimality conditions.
     shares = problem.best(shares, drawn)
     return tuple(np.rint(WEIGHT_TOTAL * shares).astype(int).tolist())
 
