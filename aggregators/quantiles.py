@@ -37,10 +37,8 @@ def quantile(counts: GridCounts, share: float) -> ValueQuantile:
 
     The interval contains all values x that a 95 % test does not exclude. Of T values in total, the
     test excludes x if more than share * T are below x, or fewer than share * T are below x + 1.
-    Both comparisons allow for the error of T, which is estimated too.
-
-    Raises:
-        ValueError: If share is not between 0 and 1, or there are several axes or no values.
+    Both comparisons allow for the error of T, which is estimated too. Raises `ValueError` if share
+    is not between 0 and 1, or there are several axes or no values.
 
     >>> from dpstream.aggregators.grid_counts import GridCounts
     >>> from dpstream.randomizers.cell_codes.levels import Levels

@@ -57,10 +57,8 @@ class OrderedEstimates(ItemEstimates, ABC):
         """Estimate the position, in buckets from 0, below which a fraction `share` of values lies.
 
         Values are assumed to be spread evenly within a bucket. The interval contains every bucket
-        that a 95 % band around the cumulative counts allows, and is wider than necessary.
-
-        Raises:
-            ValueError: If share is not between 0 and 1, or the estimated total is not positive.
+        that a 95 % band around the cumulative counts allows, and is wider than necessary. Raises
+        `ValueError` if share is not between 0 and 1, or the estimated total is not positive.
         """
         if not 0 < share < 1:
             raise ValueError(f"quantile is {share}; expected a number above 0 and below 1")

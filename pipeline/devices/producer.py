@@ -275,10 +275,8 @@ class Producer:
     def close(self, epoch: int) -> None:
         """Draw the reports for an epoch, once, and send the reports.
 
-        The epoch must be later than every closed epoch. Skipped epochs have no reports.
-
-        Raises:
-            ProducerError: If the epoch is closed, or has not started by the job's calendar.
+        The epoch must be later than every closed epoch. Skipped epochs have no reports. Raises
+        `ProducerError` if the epoch is closed, or has not started by the job's calendar.
         """
         self._transport.run(self.close_steps(epoch))
 

@@ -195,14 +195,12 @@ def _check_users(producer: Producer, users: Iterable[str], name: str) -> None:
 class LiveProducer:
     """Consumer of live events: closes epochs by the clock, with the values received until then.
 
-    Users are enrolled before the first epoch is closed: by a user list, by rows before epoch 1
-    that have no value, or by calls to the producer. Every enrolled user is present at every
-    closed epoch, with its last value, or with its items at the epoch, which can be none. A file in
+    Users are enrolled before the first epoch is closed: by a user list, by rows before epoch 1 that
+    have no value, or by calls to the producer. Every enrolled user is present at every closed
+    epoch, with its last value, or with its items at the epoch, which can be none. A file in
     `folder`, next to the producer's state, stores the values between runs; None saves nothing.
-    Events of jobs with measures are stored in the producer's state.
-
-    Raises:
-        InputError: If an enrolled user is not on the user list, or if values never change.
+    Events of jobs with measures are stored in the producer's state. Raises `InputError` if an
+    enrolled user is not on the user list, or if values never change.
     """
 
     def __init__(

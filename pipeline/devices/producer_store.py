@@ -46,9 +46,8 @@ CREATE TABLE IF NOT EXISTS outbox (
 class ProducerStore:
     """SQLite file of a producer; path None keeps the state in memory, for simulations.
 
-    Raises:
-        OSError: If the file cannot be created, or is accessible to users other than its owner.
-        sqlite3.Error: If it cannot be opened or written.
+    Raises `OSError` if the file cannot be created, or is accessible to users other than its owner.
+    Raises `sqlite3.Error` if it cannot be opened or written.
     """
 
     def __init__(self, path: Path | None) -> None:

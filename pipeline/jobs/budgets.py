@@ -172,9 +172,8 @@ def check_budget(
 ) -> Charge:
     """Return the charge for a deployment if it fits its population's budget.
 
-    Raises:
-        BudgetError: If the charge does not fit. The message states who declared the budget, the
-            amount charged so far and the amount requested.
+    Raises `BudgetError` if the charge does not fit. The message states who declared the budget, the
+    amount charged so far and the amount requested.
     """
     charge = Charge.of(job)
     standing = standing_for(job, declared)

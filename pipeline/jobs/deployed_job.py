@@ -307,9 +307,8 @@ class DeployedJob(Job):
     def from_bytes(cls, data: bytes) -> DeployedJob:
         """Decode a deployed job from the value of its record.
 
-        Raises:
-            JobError: If the record is invalid or from another version, its protocol is unknown, its
-                fingerprint does not match, or its constants exceed the declared privacy loss.
+        Raises `JobError` if the record is invalid or from another version, its protocol is unknown,
+        its fingerprint does not match, or its constants exceed the declared privacy loss.
         """
         try:
             values = json.loads(data)

@@ -52,9 +52,8 @@ def dotted(path: Path) -> str:
 def read_marked_yaml(text: str) -> MarkedYaml:
     r"""Read a YAML mapping with the lines of its keys.
 
-    Raises:
-        YamlError: If the text is not a YAML mapping, or if a key is not text, is repeated or has
-            no value.
+    Raises `YamlError` if the text is not a YAML mapping, or if a key is not text, is repeated or
+    has no value.
 
     >>> document = read_marked_yaml("name: a\nepochs:\n  count: 8\n")
     >>> document.values, document.line_of(("epochs", "count"))

@@ -81,8 +81,7 @@ class ResumableAggregator(Aggregator, typing.Protocol):
     def resume(self, state: Mapping[str, Any], participation: Participation, /) -> None:
         """Restore a result of `state_after`; later estimates are identical, bit for bit.
 
-        Raises:
-            ValueError: If `state` is not a state of this mechanism.
+        Raises `ValueError` if `state` is not a state of this mechanism.
         """
 
 

@@ -145,9 +145,8 @@ def read_counts(job: DeployedJob, first: int, last: int | None = None) -> Steps[
     >>> counts = read_from(cluster, job, read_counts(job, epoch))  # doctest: +SKIP
     >>> evaluate(counts, job.domain, Top(10)).answers  # doctest: +SKIP
 
-    Raises:
-        NoCountsError: If an epoch is out of range or not published yet, no window was
-            released, or the job's epochs are not independent.
+    Raises `NoCountsError` if an epoch is out of range or not published yet, no window was released,
+    or the job's epochs are not independent.
     """
     last = first if last is None else last
     check_windows(job)

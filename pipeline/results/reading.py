@@ -80,8 +80,7 @@ class Results:
     def to_pandas(self) -> pandas.DataFrame:
         """Return a data frame: names and statuses are categories.
 
-        Raises:
-            ReadError: If pandas is not installed.
+        Raises `ReadError` if pandas is not installed.
         """
         try:
             import pandas  # noqa: F401 - pyarrow's own error is less specific

@@ -132,10 +132,8 @@ class Account:
     def opened(self, statement: Statement, limit: Limit) -> Account:
         """Return the account with an entry for a deployment; a "stream" is charged for one horizon.
 
-        This charge pays for the first horizon that is drawn, whatever time a server sends.
-
-        Raises:
-            LimitError: If one charge would exceed the limit.
+        This charge pays for the first horizon that is drawn, whatever time a server sends. Raises
+        `LimitError` if one charge would exceed the limit.
         """
         self.check_room(statement, limit)
         entry = AccountEntry(

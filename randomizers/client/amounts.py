@@ -21,8 +21,7 @@ def spent(number: float, digits: int) -> int:
     >>> spent(0.1, EPSILON_DIGITS), spent(1 / 3, 4)
     (100000000, 3334)
 
-    Raises:
-        ValueError: If the number is negative, infinite or not a number.
+    Raises `ValueError` if the number is negative, infinite or not a number.
     """
     scaled = _decimal(number) * int(10**digits)
     return -(-scaled.numerator // scaled.denominator)
