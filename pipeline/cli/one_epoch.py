@@ -71,7 +71,7 @@ def chosen_epoch(job: DeployedJob, epoch: int | None, date: str | None) -> int |
 def up_to(
     job: DeployedJob, epoch: int, records: Iterable[EstimateRecord]
 ) -> Iterator[EstimateRecord]:
-    """Yield records until that of an epoch; raise `NoEpochError` if there is none."""
+    """Yield records until that of an epoch; raise `NoEpochError` without one."""
     latest = 0
     for record in records:
         latest = record.epoch
