@@ -123,6 +123,11 @@ class Measure:
                 raise ValueError(f"type '{self.type}' does not support '{key}'. Remove it")
         if self.type == "steps" and self.event:
             raise ValueError("type 'steps' does not support 'event'. Remove it")
+        if len(self.steps) == 1:
+            raise ValueError(
+                f"'steps' has only {self.steps[0]!r}; expected at least 2 names. To ask for one "
+                f"event, use type 'active' with event: [{self.steps[0]}]"
+            )
 
     def _check_answer(self) -> None:
         asked = [key for key in ("at_least", "mean", "buckets") if getattr(self, key) is not None]

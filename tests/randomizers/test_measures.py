@@ -72,8 +72,9 @@ REJECTED: list[tuple[dict[str, Any], str]] = [
     ({"type": "most", "label": "tab", "values": list(map(str, range(64)))}, "at most 63"),
     ({"type": "active", "values": ["a"]}, "'active' does not support 'values'"),
     ({"type": "steps"}, "type 'steps' requires 'steps'"),
+    ({"type": "steps", "steps": ["a"]}, "'steps' has only 'a'; expected at least 2 names"),
     ({"type": "steps", "steps": ["a", "b", "a"]}, "'steps' has 'a' twice"),
-    ({"type": "steps", "steps": ["a"], "event": "a"}, "does not support 'event'"),
+    ({"type": "steps", "steps": ["a", "b"], "event": "a"}, "does not support 'event'"),
 ]
 
 

@@ -205,6 +205,13 @@ def test_threshold_is_uniform_and_gives_the_expected_share_of_yes() -> None:
     assert stats.binomtest(ones, 50_000, 0.2).pvalue > FALSE_ALARM
 
 
+def test_number_that_stays_is_compared_with_the_same_threshold_at_all_epochs() -> None:
+    devices = enrolled(calibrate(PanelsParameters(2.0, 2, (SPENT,)), EPOCHS), 1_000)
+    for epoch in range(1, EPOCHS + 1):
+        devices.report(epoch, np.full((1_000, 1), ONE // 2), None, seeded_generator(epoch))
+    assert np.unique(devices.state_arrays()["changes"]).tolist() == [0, 1]
+
+
 @pytest.mark.parametrize(("answer", "yes"), [(0, 0), (ONE, 100)])
 def test_ends_of_a_range_are_certain(answer: int, yes: int) -> None:
     devices = enrolled(calibrate(PanelsParameters(2.0, 2, (SPENT,)), EPOCHS), 100)

@@ -16,6 +16,7 @@ from dpstream.pipeline.devices.bad_rows import BadRowsError, InputError
 from dpstream.pipeline.devices.change_log import ChangeLog
 from dpstream.pipeline.devices.event_log import load_event_log
 from dpstream.pipeline.devices.measured_events import Events
+from dpstream.pipeline.devices.users import Roster
 from dpstream.pipeline.jobs.job_files import Job, make_job
 from dpstream.pipeline.jobs.job_problems import JobError
 from dpstream.pipeline.values.event_rows import EventDomain
@@ -168,6 +169,37 @@ def test_formats_and_renamed_columns_give_the_same_log(tmp_path: Path, kind: str
         "buys=no,plan=other",
     ]
     assert named["bob"][:3] == ["buys=yes,plan=web", "buys=no,plan=ios", "buys=no,plan=ios"]
+
+
+def test_label_that_only_a_measure_declares_is_another_value_of_the_attribute(
+    tmp_path: Path,
+) -> None:
+    job = measured(
+        {"os": {"type": "last", "label": "os", "values": ["web", "ios"]}},
+        attributes={"plan": {"column": "os", "values": ["ios"]}},
+        by=["plan"],
+    )
+    log = load(tmp_path, job, "user,epoch,os\nann,1,web\nann,2,ios\nann,3,tv\n")
+    own, cells = [question.labels for question in job.questions]
+    answers = [now[0].tolist() for now in log.values_by_epoch()]
+    assert [own[item - 1] for item, _ in answers[:3]] == ["web", "ios", "other"]
+    assert [cells[item - 1] for _, item in answers[:3]] == [
+        "os=web,plan=other",
+        "os=ios,plan=ios",
+        "os=other,plan=other",
+    ]
+
+
+def test_public_groups_come_from_the_user_list_not_from_events(tmp_path: Path) -> None:
+    job = measured(
+        {"wau": {"type": "active"}},
+        attributes={"os": {"values": ["ios", "web"], "public": True}},
+        by=["os"],
+    )
+    roster = Roster(("ann", "bob", "cid"), {"os": ("ios", "web", "tv")})
+    log = load(tmp_path, job, ROWS, users=roster)
+    assert log.groups is not None
+    assert [job.groups[group]["os"] for group in log.groups.tolist()] == ["ios", "web", "other"]
 
 
 def test_cohorts_are_periods_of_the_first_event(tmp_path: Path) -> None:

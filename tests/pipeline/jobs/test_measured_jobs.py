@@ -16,6 +16,7 @@ WEEKS = {"count": 52, "start": "2026-01-05", "length": "P1W"}
 MONTHS = {"count": 12, "start": "2026-01-01", "length": "P1M"}
 SINCE = {"since": {"enrolled": "P1W"}}
 WAU = {"wau": {"type": "active"}}
+VISITS = {"visits": {"type": "count", "buckets": [0, 1, 2, 5]}}
 SHUFFLED = {"trust": "shuffle", "parameters": {"epsilon": 1, "delta": 1e-6}}
 SHUFFLED |= {"shuffle": {"minimum": 1_000}}
 
@@ -42,10 +43,17 @@ def problem_of(**keys: Any) -> str:
         ({"parameters": {"epsilon": 4, "max_changes": 8}}, "sampled_response", {}),
         ({"parameters": {"epsilon": 1, "max_changes": 4}}, "value_stream", {"max_changes": 4}),
         (
-            {"measures": {"visits": {"type": "count", "buckets": [0, 1, 2, 5]}}},
+            {"measures": VISITS},
             "sampled_response",
             {"domain": ("0", "1", "2 to 4", "5 and more"), "complete": True},
         ),
+        # Of the default of 3 changes, the first label is one, which is free in hadamard_values.
+        (
+            {"measures": VISITS, "protocol": "hadamard_values"},
+            "hadamard_values",
+            {"max_changes": 2},
+        ),
+        ({"measures": VISITS, **SHUFFLED}, "shuffled_counts", {"max_changes": 3}),
         (
             {"measures": {"visits": {"type": "count", "at_least": 5}}},
             "value_stream",
