@@ -440,7 +440,7 @@ def _read(
         events.add([row[roles.event].strip() if roles.event >= 0 else "" for row in good])
         values.add([row[roles.value].strip() if roles.value >= 0 else "" for row in good])
         for at, codes in labels.items():
-            # A column with so many labels is no attribute: its further labels count as one.
+            # A column with more labels is no attribute, so its further labels count as one.
             codes.add([row[at].strip() if len(codes.texts) < _MOST_CODES else "" for row in good])
         for at, found in numbers.items():
             texts = (number_in(row[at], decimal) for row in good)
