@@ -6,6 +6,7 @@ import os
 import shlex
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, cast, get_args
@@ -18,14 +19,16 @@ from dpstream.pipeline.cli.options import AsJson
 from dpstream.pipeline.cli.output import plural, print_command, print_json, print_pairs, print_text
 from dpstream.pipeline.jobs.input_formats import AS_IT_IS
 from dpstream.pipeline.jobs.measure_keys import Trust
-from dpstream.pipeline.planning.first_job import FirstJob, first_job, job_name
-from dpstream.pipeline.planning.first_questions import FirstAnswers, countable
+from dpstream.pipeline.planning.first_job import FirstJob, first_job, job_name, predicted_error
+from dpstream.pipeline.planning.first_questions import VALUE, FirstAnswers, countable
 from dpstream.pipeline.planning.input_profile import InputProfile, profile_input
 from dpstream.pipeline.values.durations import Duration, parse_duration
 from dpstream.pipeline.whole_files import replaced_whole
 from dpstream.topics.names import validate_job_name
 
 _LABELS_SHOWN = 6
+_FEW = 0.001
+"""Share of users with several values of a column, below which it counts as constant."""
 
 
 def _named(metavar: str, flag: str, help: str) -> Any:
@@ -117,9 +120,12 @@ def init(
     breakdowns, open_to_all = _breakdowns(by or (), public or ())
     if asking:
         given = given or _ask_count(able)
-        if by is None and public is None and given != ("value",):
-            breakdowns, open_to_all = _ask_breakdowns(profile)
-        wanted = wanted or _ask_trust()
+        unasked = by is None and public is None and given != (VALUE,)
+        breakdowns = _ask_breakdowns(profile) if unasked else breakdowns
+        known = FirstAnswers(given, event=tuple(dict.fromkeys(event or ())), length=length)
+        wanted = wanted or _ask_trust(profile, known)
+        if unasked:
+            open_to_all = _ask_visibility(profile, replace(known, trust=wanted), breakdowns)
     answers = FirstAnswers(
         given or tuple(able)[:1],
         breakdowns,
@@ -170,35 +176,66 @@ def _ask_count(able: dict[str, str]) -> tuple[str, ...]:
     return _listed("Names from this list, separated by commas", next(iter(able)), able)
 
 
-def _ask_breakdowns(profile: InputProfile) -> tuple[tuple[str, ...], frozenset[str]]:
+def _ask_breakdowns(profile: InputProfile) -> tuple[str, ...]:
     columns = [column.name for column in profile.labels]
     if not columns:
-        return (), frozenset()
+        return ()
     by = _listed(f"Break down by {', '.join(columns)}, or none", "none", [*columns, "none"])
-    by = tuple(each for each in by if each != "none")
-    public = [
-        each
-        for each in by
-        if typer.confirm(
-            f"May everyone know the {each} of every user? The errors are then smaller",
-            default=False,
-        )
-    ]
-    return by, frozenset(public)
+    return tuple(each for each in by if each != "none")
 
 
-def _ask_trust() -> Trust:
+def _ask_trust(profile: InputProfile, answers: FirstAnswers) -> Trust:
     print_text()
     print_text("3. Who is trusted?", "bold")
+    errors = {"none": "", "shuffle": ""}
+    if answers.count != (VALUE,):
+        for each in get_args(Trust):
+            known = replace(answers, trust=each)
+            text, _ = predicted_error(profile, known)
+            errors[each] = f"; at epsilon {known.epsilon}, predicted error {text}"
     print_pairs(
         [
-            ("none", "devices add the noise themselves; needs tens of thousands of users"),
-            ("shuffle", "a shuffler, run by a party that users trust; much smaller errors"),
+            ("none", f"devices add the noise themselves{errors['none']}"),
+            ("shuffle", f"a shuffler, run by a party that users trust{errors['shuffle']}"),
         ]
     )
     while True:
         (found,) = _listed("none or shuffle", "none", ["none", "shuffle"])[:1]
         return _trust(found)
+
+
+def _ask_visibility(
+    profile: InputProfile, answers: FirstAnswers, by: Sequence[str]
+) -> frozenset[str]:
+    """Ask of each column who may know it, with the predicted errors of both answers."""
+    public = set()
+    for column in profile.labels:
+        if column.name not in by:
+            continue
+        asked = replace(answers, by=(column.name,))
+        if_private, large = predicted_error(profile, asked, column)
+        asked = replace(asked, public=frozenset(asked.by))
+        if_public, small = predicted_error(profile, asked, column)
+        print_text()
+        print_text(
+            f"Who may know the {column.name} of each user? The predicted error for "
+            f"{next(iter(column.users))}:",
+            "bold",
+        )
+        once = "" if column.several < _FEW else "; later values do not count"
+        print_pairs(
+            [
+                ("private", f"{if_private}; only the user's device knows it"),
+                (
+                    "public",
+                    f"{if_public}, {large / small:.1f} times smaller; everyone may know it, from "
+                    f"the user list{once}",
+                ),
+            ]
+        )
+        if "public" in _listed("private or public", "private", ["private", "public"]):
+            public.add(column.name)
+    return frozenset(public)
 
 
 def _listed(question: str, default: str, known: Sequence[str] | dict[str, str]) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import time, timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -25,9 +25,10 @@ from dpstream.pipeline.planning.first_questions import (
     questions_on_events,
     questions_on_values,
 )
-from dpstream.pipeline.planning.group_errors import MeasureErrors
-from dpstream.pipeline.planning.input_profile import InputProfile
+from dpstream.pipeline.planning.group_errors import MeasureErrors, cheaper_notes, measure_errors
+from dpstream.pipeline.planning.input_profile import InputProfile, LabelColumn
 from dpstream.pipeline.planning.job_plan import plan
+from dpstream.pipeline.results.expected_errors import forecast_of
 from dpstream.topics.names import JOB_NAME_MAX
 
 _PLAIN: Final = re.compile(
@@ -52,6 +53,11 @@ def first_job(profile: InputProfile, answers: FirstAnswers, name: str) -> FirstJ
 
     Raises `InputError` if the input does not have what the answers refer to.
     """
+    made = _without_forecast(profile, answers, name)
+    return replace(made, notes=(*made.notes, *_expected(made.job, profile, answers)))
+
+
+def _without_forecast(profile: InputProfile, answers: FirstAnswers, name: str) -> FirstJob:
     check_answers(profile, answers)
     period = period_of(profile, answers.length)
     if answers.count == (VALUE,):
@@ -60,8 +66,24 @@ def first_job(profile: InputProfile, answers: FirstAnswers, name: str) -> FirstJ
         sections, notes = questions_on_events(profile, answers, period)
     text = "\n".join(_lines(profile, answers, period, name, sections)) + "\n"
     job = parse_job(text, source="the proposed job")
-    notes = [*_notes_on_rows(profile, period), *notes, *_expected(job, profile, answers)]
-    return FirstJob(text, job, tuple(notes))
+    return FirstJob(text, job, (*_notes_on_rows(profile, period), *notes))
+
+
+def predicted_error(
+    profile: InputProfile, answers: FirstAnswers, column: LabelColumn | None = None
+) -> tuple[str, float]:
+    """Return the predicted error of the first measure in words, and relative to all users.
+
+    If `column` is given, it is the error for the largest group by this column, relative to the
+    group. The errors of means are relative to their range.
+    """
+    job = _without_forecast(profile, answers, "proposed").job
+    law, users = job.calibrate(), profile.users
+    shares = [] if column is None else [next(iter(column.users.values())) / users]
+    errors = measure_errors(job, law, forecast_of(job, law), users, shares)
+    found = next(each for each in errors if each.groups or column is None)
+    found = replace(found, groups=()) if column is None else replace(found, total=None)
+    return f"about {_sizes(found, job.people)}", found.sizes[0].relative
 
 
 def job_name(path: Path) -> str:
@@ -206,6 +228,7 @@ def _notes_on_rows(profile: InputProfile, period: Period) -> Iterator[str]:
 def _expected(job: Job, profile: InputProfile, answers: FirstAnswers) -> Iterator[str]:
     """Yield sentences on the accuracy of a job with as many users as the input has."""
     users, people = profile.users, job.people
+    yield from cheaper_notes(job, users)
     made = plan(job, users)
     if made.measures:
         yield from (_expected_of(each, people) for each in made.measures)
@@ -236,10 +259,13 @@ def _expected_of(measure: MeasureErrors, people: str) -> str:
     >>> _expected_of(MeasureErrors("minutes", True, GroupError(400, 3, 0.05), ()), "users")
     'predicted error of minutes: about 3 for 400 users (5.0% of the range)'
     """
-    errors = (
+    return f"predicted error of {measure.name}: about {_sizes(measure, people)}"
+
+
+def _sizes(measure: MeasureErrors, people: str) -> str:
+    return ", ".join(
         f"{size.rmse:,.3g} for {size.users:,} {people} ({size.relative:.1%} of the range)"
         if measure.is_mean
         else f"{size.rmse:,.0f} of {size.users:,} {people} ({size.relative:.1%})"
         for size in measure.sizes
     )
-    return f"predicted error of {measure.name}: about {', '.join(errors)}"

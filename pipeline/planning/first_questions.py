@@ -63,6 +63,10 @@ class FirstAnswers:
     length: Duration | None = None
 
     @property
+    def epsilon(self) -> int:
+        return 1 if self.trust == "shuffle" else 4
+
+    @property
     def private(self) -> bool:
         """True if any column to break down by is private."""
         return not self.public.issuperset(self.by)
@@ -282,8 +286,8 @@ def _can_be_label(label: str) -> bool:
 
 def _parameters(answers: FirstAnswers, changes: int) -> dict[str, Any]:
     if answers.trust == "shuffle":
-        return {"epsilon": 1, "delta": 1.0e-6, "max_changes": changes}
-    return {"epsilon": 4, "max_changes": changes}
+        return {"epsilon": answers.epsilon, "delta": 1.0e-6, "max_changes": changes}
+    return {"epsilon": answers.epsilon, "max_changes": changes}
 
 
 def questions_on_values(

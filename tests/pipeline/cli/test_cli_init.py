@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import shlex
 import sys
 from datetime import timedelta
@@ -111,7 +112,7 @@ def test_what_cannot_be_is_refused_and_nothing_is_written(
 def test_three_questions_are_asked_on_a_terminal(
     dpstream: Commands, log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answers = f"{log.name}\nminutes\nactive\nos\ny\nnone\n"
+    answers = f"{log.name}\nminutes\nactive\nos\nnone\npublic\n"
     screen = Typed()
     monkeypatch.setattr(sys, "stdin", Typed(answers))
     monkeypatch.setattr(sys, "stdout", screen)
@@ -119,6 +120,19 @@ def test_three_questions_are_asked_on_a_terminal(
     job = load_job(Path("app-log.yaml"))
     assert list(job.measures or {}) == ["wau", "mau"]
     assert job.public_attributes == ("os",)
+    shown = " ".join(screen.getvalue().split())
+    found = re.search(
+        r"none devices .*; at epsilon 4, predicted error about (\d+) of 400 users .*"
+        r"shuffle a shuffler, .*; at epsilon 1, predicted error about (\d+) of 400 users .*"
+        r"private about (\d+) of (\d+) users .*"
+        r"public about (\d+) of (\d+) users \S+ ([0-9.]+) times smaller; everyone may know it",
+        shown,
+    )
+    assert found is not None, shown
+    local, trusted, private, group, public, same_group, times = map(float, found.groups())
+    assert (trusted < local, group) == (True, same_group)
+    assert times == pytest.approx(private / public, rel=0.1)
+    assert times > 2
     for text in ("1. Which file", "2. What is counted?", "3. Who is trusted?", "unknown: minutes"):
         assert text in screen.getvalue()
 
