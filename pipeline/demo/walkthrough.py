@@ -32,6 +32,7 @@ PEOPLE = 28_785
 SCREENS = 4
 WIDTH = 96
 """Maximum width of a line, in columns."""
+_CHART_WIDTH = 74
 _WEEKS = 60
 _BARS = " ▁▂▃▄▅▆▇█"
 
@@ -187,8 +188,8 @@ def _held(changes: dict[int, int], epochs: int) -> Iterator[int]:
         yield value
 
 
-def _heights(values: Sequence[float], width: int = 74) -> list[float]:
-    blocks = np.array_split(np.array(values), min(width, len(values)))
+def _heights(values: Sequence[float]) -> list[float]:
+    blocks = np.array_split(np.array(values), min(_CHART_WIDTH, len(values)))
     return [max(float(np.mean(block)), 0.0) for block in blocks]
 
 

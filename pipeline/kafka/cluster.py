@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
@@ -123,12 +122,7 @@ class Cluster:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -270,10 +264,7 @@ class Cluster:
         return described
 
     def alter_topics(self, configs: Mapping[str, Mapping[str, str]]) -> None:
-        """Change settings by topic name.
-
-        Raises ClusterError if the cluster rejects a change; other topics might be changed already.
-        """
+        """Change settings by topic name; after a ClusterError, some might be changed already."""
         if not configs:
             return
         resources = [
@@ -310,11 +301,7 @@ class Cluster:
         return [int(ends[partition]) for partition in partitions]
 
     def ends(self, partitions: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
-        """Return the end offsets for all partitions of many topics, in one request.
-
-        `partitions` maps each topic to its number of partitions. Topics that do not exist, or have
-        fewer partitions, are omitted.
-        """
+        """Return the end offsets of all partitions; topics that lack a partition are omitted."""
         wanted = {
             topic: [TopicPartition(topic, number) for number in range(count)]
             for topic, count in partitions.items()

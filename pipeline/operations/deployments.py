@@ -89,7 +89,6 @@ def deploy(
     deployment: bytes,
     now: int,
     replace: bool = False,
-    set_budget: BudgetChange | None = None,
     noise_key: Path | None = None,
 ) -> DeployedJob:
     """Create a job's topics and start a deployment at their current end offsets.
@@ -107,9 +106,7 @@ def deploy(
         BudgetError: The population's charges would exceed its budget limit.
         WrongKeyError: The file does not contain a key, or other users have access to it.
     """
-    plan = plan_on(
-        cluster, job, deployment=deployment, now=now, replace=replace, set_budget=set_budget
-    )
+    plan = plan_on(cluster, job, deployment=deployment, now=now, replace=replace)
     return carry_out(cluster, plan, noise_key)
 
 

@@ -40,10 +40,7 @@ _LOOK_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """A newly recorded epoch; if its window is missing, with the reasons.
-
-    `reports` counts the reports in the window (with shares: table chunks); None without a window.
-    """
+    """A newly recorded epoch; if its window is missing, with the reasons."""
 
     epoch: int
     reports: int | None
@@ -129,10 +126,7 @@ class Recorder:
         return last is not None and following is not None and following > last
 
     def round(self) -> Iterator[Recorded]:
-        """Record the epochs published since the last round.
-
-        If the broker does not answer, raises KafkaError without losing data: call the method again.
-        """
+        """Record newly published epochs; after a KafkaError, call it again: no data is lost."""
         # The order matters, because windows are written before the results computed from them.
         self._run(self._epochs.find_end())
         self._run(self._windows.find_end())
@@ -231,20 +225,17 @@ def _check_free(folder: RecordingFolder) -> None:
 
 
 class DeploymentCheck:
-    def __init__(
-        self, cluster: Cluster, job: DeployedJob, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, cluster: Cluster, job: DeployedJob) -> None:
         self._cluster = cluster
         self._job = job
-        self._clock = clock
-        self._next = clock() + _LOOK_SECONDS
+        self._next = time.monotonic() + _LOOK_SECONDS
 
     def ended(self) -> str | None:
         """Describe how the deployment has ended; None if it has not ended, or no check is due."""
-        if self._clock() < self._next:
+        if time.monotonic() < self._next:
             return None
         jobs, name = read_jobs(self._cluster), self._job.name
-        self._next = self._clock() + _LOOK_SECONDS
+        self._next = time.monotonic() + _LOOK_SECONDS
         if name in jobs.unreadable:
             return None
         if name not in jobs.jobs:

@@ -11,7 +11,7 @@ watch and its cluster belong to one thread.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 
@@ -67,17 +67,10 @@ def gather_status(
 
 
 class JobWatch:
-    """Poll the status of a deployed job. A new deployment or changed settings need a new watch.
-
-    The first poll reads the last `heartbeats` heartbeats. `steady` returns monotonic seconds.
-    """
+    """Poll the status of a deployed job; a new deployment needs a new watch."""
 
     def __init__(
-        self,
-        cluster: Cluster,
-        job: DeployedJob,
-        steady: Callable[[], float] = steady_seconds,
-        heartbeats: int = _HEARTBEATS_READ,
+        self, cluster: Cluster, job: DeployedJob, heartbeats: int = _HEARTBEATS_READ
     ) -> None:
         self._heartbeats_read = heartbeats
         self._cluster = cluster
@@ -92,8 +85,7 @@ class JobWatch:
         sharers = dict(zip(SHARERS, SUMS, strict=True)) if job.shared else {}
         self._partials = {**sharers, "aggregate": Role.PARTIALS}
         self._heartbeats = Heartbeats(job)
-        self._clock = ComparedClock(steady)
-        self._steady = steady
+        self._clock = ComparedClock()
         self._settings_read = float("-inf")
         self._other_clocks: tuple[str, ...] = ()
         self._stored_state = StoredState()
@@ -324,7 +316,7 @@ class JobWatch:
         return offsets.starts[partition] > max(cuts, default=0)
 
     def _see_settings(self) -> None:
-        moment = self._steady()
+        moment = steady_seconds()
         if moment < self._settings_read + _SETTINGS_SECONDS:
             return
         self._settings_read = moment

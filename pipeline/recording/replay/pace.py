@@ -12,16 +12,10 @@ _WAITING_SECONDS = 5.0
 
 
 class ReplayProgress:
-    def __init__(
-        self,
-        last: int,
-        tell: Callable[[str], None],
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, last: int, tell: Callable[[str], None]) -> None:
         self._last = last
         self._tell = tell
-        self._clock = clock
-        self._notified_at = clock()
+        self._notified_at = time.monotonic()
         self._is = f"none of the {last:,} epochs is finished yet"
         self._notified = ""
 
@@ -34,7 +28,7 @@ class ReplayProgress:
         self._tell_after(_WAITING_SECONDS, waiting if self._notified == self._is else self._is)
 
     def _tell_after(self, seconds: float, text: str) -> None:
-        now = self._clock()
+        now = time.monotonic()
         if now - self._notified_at >= seconds:
             self._notified_at, self._notified = now, self._is
             self._tell(text)

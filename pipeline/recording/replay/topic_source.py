@@ -14,7 +14,7 @@ from dpstream.pipeline.jobs.replays import ReplayError
 from dpstream.pipeline.recording.replay.sources import Stored, in_words
 from dpstream.pipeline.results.released_windows import WindowIndex
 from dpstream.pipeline.stages.decision_log import DecisionLog
-from dpstream.pipeline.stages.environment import OpenSpillFile, temporary_file
+from dpstream.pipeline.stages.environment import temporary_file
 from dpstream.pipeline.stages.partial_log import PartialLog
 from dpstream.topics.manifests import Manifest
 from dpstream.topics.messages import Messages
@@ -24,18 +24,10 @@ from dpstream.topics.names import Role
 class TopicSource:
     """The topics of a deployment; `windows` is False if no window is read."""
 
-    def __init__(
-        self,
-        job: DeployedJob,
-        read: Run,
-        *,
-        windows: bool = True,
-        open_spill_file: OpenSpillFile = temporary_file,
-    ) -> None:
+    def __init__(self, job: DeployedJob, read: Run, *, windows: bool = True) -> None:
         self.job = job
         self.place = f"the topics of job {job.name}"
         self._read = read
-        self._open_spill_file = open_spill_file
         self._index = WindowIndex(job)
         self._partials = PartialLog(job)
         self._manifests_end = read(end_offset(Role.MANIFESTS, 0))
@@ -75,7 +67,7 @@ class TopicSource:
                 epoch += 1
 
     def window(self, epoch: int) -> Messages:
-        words = self._read(self._index.read(epoch, self._open_spill_file))
+        words = self._read(self._index.read(epoch, temporary_file))
         if words is None:
             raise ReplayError(
                 f"{in_words([epoch])} of job {self.job.name} was deleted by retention during "
