@@ -52,11 +52,9 @@ def drawing_of(batch: bytes) -> bytes:
 class Batch:
     """Some of a producer's reports for one epoch.
 
-    Attributes:
-        fingerprint: Covers the job settings that change the meaning of a report.
-        batch: See `batch_id`; a batch that is sent again has the same ID and is dropped.
-        enrollment: The producer's enrollment ID.
-        size: Fixed size that hides the number of reports; None for the actual size.
+    The fingerprint covers the job settings that change the meaning of a report. A batch that is
+    sent again has the same ID, see `batch_id`, and is dropped. A fixed `size` hides the number of
+    reports.
     """
 
     fingerprint: bytes

@@ -23,14 +23,14 @@ _OF_AN_INSTANCE = Frame(RecordType.CHUNK, f"QQ16sIII{MESSAGES_FIELDS}", version=
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Some of the reports of a released window.
+    """Some of the reports of a released window; an empty window has one empty chunk.
 
     Attributes:
         manifest_offset: Offset, in the manifest log, of the manifest that released the window.
         attempt: 16 bytes, new each time a window is written; chunks of two attempts never mix.
-        total: Number of chunks in the attempt, 1 to 2^32 - 1; an empty window has one empty chunk.
-        instance: Parallel shuffler that wrote the chunk, from 1; a window consists of one attempt
-            by each parallel shuffler.
+        total: Number of chunks in the attempt, 1 to 2^32 - 1.
+        instance: Parallel shuffler that wrote the chunk, from 1; the window needs an attempt of
+            each.
     """
 
     fingerprint: bytes

@@ -171,13 +171,7 @@ def decode_body(data: bytes) -> Envelopes:
 
 @dataclass(frozen=True, slots=True)
 class ContentFormat:
-    """Format of one device's report: a fixed number of slots for messages.
-
-    Attributes:
-        slots: Maximum number of messages per device and epoch.
-        width: Integers per message, as in `dpstream.topics.message_formats.MessageFormat`.
-        word_bytes: Bytes per integer: 1, 2, 4 or 8.
-    """
+    """Format of one device's report: up to `slots` messages of `width` integers each."""
 
     slots: int
     width: int

@@ -65,11 +65,7 @@ _NEWEST: Mapping[int, int] = {RecordType.MANIFEST: 3, RecordType.CHUNK: 2}
 
 
 def kind_of(data: bytes) -> RecordType:
-    """Return the type a record claims to have, from its first six bytes; the rest is unchecked.
-
-    Raises `OversizedError` if the record is larger than `RECORD_CAP`, and `VersionError` if the
-    version is not supported.
-    """
+    """Return the type that a record's first six bytes claim; the rest is unchecked."""
     if len(data) > RECORD_CAP:
         raise OversizedError(f"record of {len(data)} bytes exceeds the maximum, {RECORD_CAP}")
     if len(data) < _OPENING.size:
@@ -104,11 +100,7 @@ def check_range(name: str, value: int, low: int, high: int = INTEGER_MAX) -> Non
 
 
 class Frame:
-    """The layout of one record type.
-
-    Args:
-        fields: `struct` codes of the header fields specific to the type, without byte order.
-    """
+    """The layout of one record type; `fields` are `struct` codes without byte order."""
 
     __slots__ = ("_header", "_name", "kind", "size", "version")
 
@@ -143,10 +135,7 @@ class Frame:
         return b"".join((header, checksum.to_bytes(4, "little"), payload))
 
     def open(self, data: bytes) -> tuple[Any, ...]:
-        """Validate a record and return its fields; the payload is `data[size:]`.
-
-        The fields are the fingerprint, the deployment and those of the record type.
-        """
+        """Validate a record, and return its fields; the payload is `data[size:]`."""
         kind, expected = kind_of(data), self._name
         if kind is not self.kind:
             raise CodecError(f"record has type {kind.name.lower()}; expected {expected}")

@@ -137,10 +137,7 @@ def decode_loose_batch(data: bytes) -> LooseBatch:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Enrollments:
-    """Devices that report for the first time in a horizon; repetitions are possible.
-
-    `tags` are uint64, shape (devices,), at least one; see `horizon_tag`.
-    """
+    """Devices that report for the first time in a horizon; repetitions are possible."""
 
     fingerprint: bytes
     deployment: bytes

@@ -66,10 +66,7 @@ class ManifestRows:
 
 
 def read_rows(records: Sequence[bytes]) -> ManifestRows | None:
-    """Read similar manifests with the first one's fingerprint and deployment.
-
-    Return None if they are not similar, or `decode_manifest` rejects one of them.
-    """
+    """Read similar manifests together, or return None if they are not similar and valid."""
     first, size = _first_of(records), len(records[0])
     if first is None or any(len(record) != size for record in records):
         return None
@@ -110,10 +107,7 @@ def read_rows(records: Sequence[bytes]) -> ManifestRows | None:
 
 
 def membership_of(record: bytes) -> tuple[int, bytes]:
-    """Return the length and the included producers (bitmap) that similar manifests share.
-
-    The result is meaningless for other records.
-    """
+    """Return the length and the bitmap of producers that similar manifests share."""
     producers = int.from_bytes(record[_PRODUCERS_AT : _PRODUCERS_AT + 4], "little")
     bitmap = (producers + 7) // 8 if producers <= PRODUCERS else 0
     return len(record), record[_FIELDS.itemsize : _FIELDS.itemsize + bitmap]

@@ -163,10 +163,7 @@ def _checked_populations(given: Sequence[int]) -> NDArray[np.uint32]:
 
 @dataclass(frozen=True, slots=True)
 class ManifestHead:
-    """Manifest fields that can be read without decoding populations and draw IDs.
-
-    `bits` states whether each producer is included, in order of registration, lowest bit first.
-    """
+    """Fields that are read without populations; `bits` are in order of registration."""
 
     fingerprint: bytes
     deployment: bytes

@@ -207,10 +207,7 @@ def pack_messages(words: Messages) -> tuple[tuple[int, ...], bytes]:
 def unpack_messages(
     data: bytes, start: int, encoding: int, word_bytes: int, width: int, rows: int, messages: int
 ) -> Messages:
-    """Return the messages in the payload `data[start:]`, as views of it, or raise `CodecError`.
-
-    All header fields are compared with the length of the payload before it is read.
-    """
+    """Return the messages in `data[start:]`, as views of it, or raise `CodecError`."""
     if encoding not in (_PLAIN, _PAIRS):
         raise CodecError(
             f"messages have unknown encoding {encoding}; expected 0 (plain) or 1 (pairs)"

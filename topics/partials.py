@@ -25,10 +25,8 @@ _CORRUPT = b"\xff" * 8
 class PartialPart:
     """A chunk of a window's partial.
 
-    Attributes:
-        manifest_offset: Offset, in the manifest log, of the manifest that released the window.
-        attempt: 16 bytes, new each time a partial is written; chunks of two attempts never mix.
-        total: Number of chunks in the attempt, 1 to 2^32 - 1.
+    `manifest_offset` is that of the manifest that released the window. Each write of a partial is a
+    new `attempt` with `total` chunks; chunks of two attempts never mix.
     """
 
     fingerprint: bytes
@@ -69,10 +67,7 @@ def split_partial(
 
 
 def join_parts(parts: Iterable[PartialPart]) -> bytes:
-    """Return the payload of a partial from all its chunks, in any order and possibly repeated.
-
-    Raises `CodecError` if a chunk is missing, or chunks belong to different partials.
-    """
+    """Return a partial's payload from its chunks in any order, or raise `CodecError`."""
     by_index: dict[int, PartialPart] = {}
     for part in parts:
         if by_index.setdefault(part.index, part) != part:

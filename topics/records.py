@@ -39,10 +39,8 @@ _DISCARD_KEYS = {"deployment": str, "end": int}
 class Registration:
     """Start of a producer's reports; the first registration of a name in a deployment counts.
 
-    Attributes:
-        name: Name of the producer, 1 to 200 printable characters.
-        enrollment: 16 random bytes; included in all records of the producer.
-        first_epoch: First epoch with reports, at least 1.
+    The name has 1 to 200 printable characters. All records of the producer include its enrollment
+    ID.
     """
 
     deployment: bytes

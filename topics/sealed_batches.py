@@ -33,13 +33,7 @@ SEALED_PAYLOAD_TARGET: Final = PAYLOAD_TARGET - 256
 
 @dataclass(frozen=True, slots=True)
 class SealedBatch:
-    """An encrypted batch.
-
-    Attributes:
-        epoch: Epoch of the reports, at least 1.
-        key: 8 bytes; ID of the key that decrypts it, see `dpstream.topics.sealing.key_id`.
-        ciphertext: Ciphertext of the encoded batch.
-    """
+    """An encrypted batch; `key` is the ID of the key that decrypts it (`sealing.key_id`)."""
 
     fingerprint: bytes
     deployment: bytes
@@ -71,10 +65,7 @@ def seal_batch(batch: Batch, lock: Lock) -> bytes:
 
 
 def open_batch(sealed: SealedBatch, private_key: X25519PrivateKey, context: bytes) -> Batch:
-    """Decrypt a batch.
-
-    Raises `CodecError` if decryption fails, or the batch is for another job, deployment or epoch.
-    """
+    """Decrypt a batch; raise `CodecError` if that fails or it belongs elsewhere."""
     content = unseal(sealed.ciphertext, private_key, context)
     if content is None:
         raise CodecError("decryption failed: the ciphertext was altered or sealed to another key")

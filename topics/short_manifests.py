@@ -43,11 +43,7 @@ SHARE = 32
 
 
 class ManifestReader:
-    """Read a deployment's manifests in the order of their log, and encode the next one.
-
-    `bases` is the number of whole manifests whose populations are stored; 0 if no manifest is
-    short.
-    """
+    """Read and encode a deployment's manifests, based on the last `bases` whole ones."""
 
     def __init__(self, fingerprint: bytes, deployment: bytes, bases: int = BASES) -> None:
         self._identity = fingerprint, deployment

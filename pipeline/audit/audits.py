@@ -64,11 +64,10 @@ Randomness: TypeAlias = np.random.Generator
 
 @dataclass(frozen=True, slots=True)
 class Attack:
-    """An attack to run; `seconds` is its rough duration relative to other attacks.
+    """An attack to run, which takes `seconds` relative to other attacks.
 
-    Attributes:
-        draws: Number of findings based on draws, which might therefore fail a correct program.
-        run: Function of the generator and the maximum false-alarm probability per such finding.
+    `draws` counts the findings based on draws, which might therefore fail a correct program. `run`
+    gets the generator and the maximum false-alarm probability of each such finding.
     """
 
     subject: str
@@ -107,10 +106,7 @@ def run_attacks(
     seed: int | None = None,
     on_attack: Callable[[Attack], None] = lambda attack: None,
 ) -> Audit:
-    """Run attacks one after the other, calling `on_attack` before each.
-
-    `seed` makes the draws repeatable; None uses the operating system's randomness.
-    """
+    """Run attacks one after the other; a `seed` makes the draws repeatable."""
     drawn = sum(attack.draws for attack in attacks)
     findings: list[Finding] = []
     for number, attack in enumerate(attacks):

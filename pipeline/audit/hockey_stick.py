@@ -50,12 +50,7 @@ _MOST_THRESHOLDS = 500
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Observations:
-    """Observations of trials.
-
-    Attributes:
-        tables: By epoch, the distinct observations made in any trial.
-        codes: Index of each observation in its table, shape (trials, epochs).
-    """
+    """Observations of trials: `codes`, shape (trials, epochs), index the table of each epoch."""
 
     tables: tuple[tuple[Reports, ...], ...]
     codes: NDArray[np.intp]
@@ -108,12 +103,9 @@ _Value: TypeAlias = Callable[[int, Reports], float]
 
 @dataclass(frozen=True, slots=True)
 class Guess:
-    """Rule that guesses the neighbor of a trial.
+    """Rule that guesses the first neighbor from score `high` on, and the second up to score `low`.
 
-    Attributes:
-        low: Largest score for which the second neighbor is guessed; -infinity if it never is.
-        high: Smallest score for which the first neighbor is guessed; infinity if it never is.
-        bound: Lower bound on the loss, from training trials.
+    `bound` is the lower bound on the loss, from training trials.
     """
 
     score: Score

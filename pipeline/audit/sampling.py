@@ -128,10 +128,7 @@ class Sample:
     def _worst(
         self, randomness: np.random.Generator, false_alarm: float
     ) -> tuple[Stream, Stream, list[Guess]]:
-        """Return the neighbors with the largest bound on training trials, and the guesses for them.
-
-        Many pairs are tried on a few trials, then the best pairs on more trials.
-        """
+        """Return the neighbors with the largest bound on training trials, and their guesses."""
         pairs = candidate_pairs(self.job, self.guarantee, self.target.epochs)
         if not self.searched:
             constant = [pair for pair in pairs if all(len({*stream}) == 1 for stream in pair)]

@@ -75,10 +75,7 @@ class Listener:
 
 
 def listen(host: str, port: int) -> list[socket.socket]:
-    """Return sockets that listen on all addresses of a host.
-
-    Raises OSError if the port is in use, or if the address does not belong to this machine.
-    """
+    """Return sockets that listen on all addresses of a host; raise OSError if that fails."""
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     sockets: list[socket.socket] = []
     for family, _, _, _, address in dict.fromkeys(found):

@@ -85,11 +85,9 @@ class LogWriter(Protocol):
 class CollectorSettings:
     """A collector's address, jobs and limits for clients.
 
-    Attributes:
-        port: TCP port; 0 for any free port.
-        jobs: Names of the collector's jobs; empty for all jobs with a ``devices`` section.
-        key_file: File with the collectors' shared key; None for each job's default file.
-        rate: Maximum requests per second from one address; None for no limit.
+    Port 0 means any free port. Without `jobs`, it serves all jobs with a ``devices`` section.
+    `key_file` has the collectors' shared key; None means each job's default file. `rate` is the
+    maximum of requests per second from one address.
     """
 
     host: str = "127.0.0.1"
@@ -465,10 +463,7 @@ async def collect(
     connection: Connection,
     ready: Callable[[str], None],
 ) -> None:
-    """Run a collector until the process is stopped; `ready` is called with the address.
-
-    Raises CollectorError if the address is unavailable, WorkerError if the metrics address is.
-    """
+    """Run a collector until the process is stopped; `ready` is called with the address."""
     clock = BrokerClock()
     identity = secrets.token_bytes(ID_BYTES)
     lines = partial(LogLines, stage=STAGE, worker=identity.hex()[:8], as_json=settings.as_json)

@@ -93,11 +93,7 @@ class IntakeRules:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Taken:
-    """Records to write for a batch of request bodies.
-
-    `rejections` has an element for each body. `enrollments` must be acknowledged before any of the
-    `batches` is written.
-    """
+    """Records to write for request bodies, `enrollments` before `batches`."""
 
     rejections: Sequence[HttpResponse | None]
     enrollments: Sequence[bytes] = ()
@@ -107,10 +103,7 @@ class Taken:
 
 @dataclass(eq=False)
 class Intake:
-    """Check the reports for one deployment, whose devices report for themselves.
-
-    Raises WrongKeyError unless `key` is the collectors' key that the job was deployed with.
-    """
+    """Check device reports for one deployment; raise WrongKeyError if `key` is wrong."""
 
     job: DeployedJob
     key: CollectorKey

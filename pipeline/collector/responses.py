@@ -105,10 +105,7 @@ STATUS_LINES: Final[Mapping[int, bytes]] = {
 
 
 def written(answer: HttpResponse, more: Headers, *, close: bool, body: bool = True) -> bytes:
-    """Return the bytes of an answer after its status line.
-
-    `more` has this connection's headers, `close` announces its end, and `body` is False for HEAD.
-    """
+    """Return an answer's bytes after the status line; `body` is False for HEAD."""
     length = None if answer.status == HTTPStatus.NO_CONTENT else len(answer.body)
     head = _head(answer.headers, more, answer.content_type, length, close)
     return head + answer.body if body else head

@@ -32,10 +32,7 @@ def demo_shuffled_job_file() -> Path:
 
 
 def demo_run() -> Callable[[Job], Job]:
-    """Return a function that gives a job the weeks of the demonstration, and a new population.
-
-    The page therefore shows only this run's charges: earlier runs charged other populations.
-    """
+    """Return a function that limits a job to the demonstration's weeks, for a new population."""
     run = secrets.token_hex(3)
 
     def adapted(job: Job) -> Job:

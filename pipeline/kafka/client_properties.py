@@ -117,10 +117,7 @@ class ClientProperties:
 
 
 def read_client_properties(path: Path) -> ClientProperties:
-    """Read a client.properties file, and the certificate and key files that it names.
-
-    Raises `ConnectionSettingsError`, whose message gives the file, the line and the fix.
-    """
+    """Read a file and its keys; a `ConnectionSettingsError` gives file, line and fix."""
     return _SettingsReader(path).read()
 
 

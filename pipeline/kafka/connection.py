@@ -69,10 +69,7 @@ class Connection:
 
     @property
     def principal(self) -> str | None:
-        """The login's name in the cluster's ACLs; None without a SASL login.
-
-        Clusters map the subject of a client certificate to a name by their own rules.
-        """
+        """The login's name in the cluster's ACLs; None for certificates and without a login."""
         return None if self.login is None else f"User:{self.login.username}"
 
     def kafka_python(self) -> dict[str, Any]:

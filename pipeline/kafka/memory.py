@@ -105,11 +105,7 @@ class MemoryLog:
         return self._partitions[role, partition].end
 
     def read(self, role: Role, partition: int, start: int, stop: int) -> LogSlice:
-        """Return records with offsets in [start, stop), at most about `SLICE_BYTES`.
-
-        A compacted topic returns only the last record of each key. Raises DeletedError if the
-        record at `start` was deleted.
-        """
+        """Return about `SLICE_BYTES` of records; raise DeletedError if the first was deleted."""
         stored = self._partitions[role, partition]
         if start < stored.base:
             raise DeletedError(f"{role} {partition}: offset {start} was deleted")
@@ -137,10 +133,7 @@ class MemoryLog:
 
 @dataclass(slots=True)
 class MemoryDriver:
-    """Carry out the actions of one owner, which commits under the name `reader`.
-
-    `pending` has the records not flushed yet; `written` maps partitions to flushed end offsets.
-    """
+    """Carry out the actions of one owner; `written` maps partitions to flushed end offsets."""
 
     log: MemoryLog
     pending: list[Append] = field(default_factory=list)
@@ -294,10 +287,7 @@ def seeded_generators(seed: int | None) -> Callable[[str, int], np.random.Genera
 
 
 def with_own_keys(job: DeployedJob) -> tuple[DeployedJob, KeyRing]:
-    """Replace a job's public keys by new keys; return the new job and the new private keys.
-
-    The private keys that belong to the job file's public keys are therefore not needed.
-    """
+    """Replace a job's public keys by new keys; return the new job and the new private keys."""
     if job.sealed is None:
         return job, KeyRing({})
     sealed, pairs = job.sealed, list[X25519PrivateKey]()

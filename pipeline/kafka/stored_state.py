@@ -23,10 +23,7 @@ class ContradictionError(DpstreamError):
 
 @dataclass(frozen=True, slots=True)
 class StageOffsets:
-    """Offsets in the topic that a stage reads, one per deployed partition.
-
-    `starts` are the offsets of the first remaining records, and `ends` those of the next records.
-    """
+    """Offsets in the topic that a stage reads, one per deployed partition."""
 
     role: Role
     starts: Sequence[int]

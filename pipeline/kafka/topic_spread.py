@@ -109,11 +109,7 @@ def wait_for_brokers(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Wait until every answering broker knows all topics and the leaders of their partitions.
-
-    `timeout` is in seconds. Raises TopicSpreadError, whose message lists the brokers and the topics
-    unknown to them.
-    """
+    """Wait until every answering broker knows all topics, or raise TopicSpreadError."""
     names = sorted(topics)
     deadline = clock() + timeout
     while True:

@@ -45,13 +45,7 @@ class EntryKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """An entry without the hash of its predecessor, which is known only when the entry is written.
-
-    Attributes:
-        kind: An `EntryKind`, or a kind from a later version.
-        at: Time by the writer's clock, milliseconds since 1970.
-        facts: Additional JSON values by name.
-    """
+    """An entry before its predecessor's hash is known; `at` is by its writer's clock (ms)."""
 
     kind: str
     at: int

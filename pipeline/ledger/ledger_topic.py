@@ -97,10 +97,7 @@ def _append(cluster: Cluster, record: bytes, replication: int | None) -> None:
 
 
 def write_receipt(cluster: Cluster, about: str, state: Spending, now: int) -> None:
-    """Write to ``dpstream.jobs`` a receipt for the last entry of the ledger.
-
-    `about` is a deployment in hexadecimal, or `dpstream.pipeline.jobs.jobs_topic.LATEST`.
-    """
+    """Write a receipt for the ledger's last entry; `about` is a deployment or `LATEST`."""
     chain = state.chain
     offset = chain.offset_of(chain.head)
     if offset is not None and offset >= 0:

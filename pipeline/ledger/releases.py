@@ -20,11 +20,7 @@ from dpstream.topics.short_manifests import ManifestReader
 
 @dataclass(frozen=True, slots=True)
 class Unbacked:
-    """An estimate for a window that no manifest releases.
-
-    `written` is the broker's timestamp, milliseconds since 1970. `manifest` is the window status in
-    the manifest; None if there is no manifest.
-    """
+    """An estimate for a window that no manifest releases; `written` is in broker milliseconds."""
 
     epoch: int
     offset: int
@@ -36,13 +32,10 @@ class Unbacked:
 class Releases:
     """Windows and estimates that a deployment has released.
 
-    Attributes:
-        contributors: Minimum and maximum contributors per released window; None before the first.
-        estimates: Number of epochs with a published estimate.
-        guarantees: Distinct guarantees that the estimates state, in words.
-        since: Broker timestamp of the deployment's first record, milliseconds since 1970.
-        present: Participation in all released windows, per horizon, numbered from 1; empty if the
-            deployment's horizons are unknown.
+    `contributors` are the minimum and maximum per released window. `guarantees` are those that the
+    estimates state, in words. `since` is the broker timestamp of the deployment's first record
+    (ms). `present` has the participation in all released windows, by horizon from 1, if these are
+    known.
     """
 
     job: str

@@ -23,12 +23,7 @@ from dpstream.topics.names import LEDGER_TOPIC, TopicSettings, ledger_topic
 
 @dataclass(frozen=True, slots=True)
 class Inconsistency:
-    """An inconsistency, described in words.
-
-    Attributes:
-        offset: Offset of the ledger record with the inconsistency; None if it is elsewhere.
-        at: Write time, milliseconds since 1970; None if unknown.
-    """
+    """An inconsistency; `offset` is None if it is not in the ledger, `at` in milliseconds."""
 
     what: str
     offset: int | None = None

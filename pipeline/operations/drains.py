@@ -75,12 +75,8 @@ def end_drain(cluster: Cluster, job: DeployedJob, now: int) -> None:
 class DrainProgress:
     """Progress of a drain.
 
-    Attributes:
-        unfinished: Number of unfinished report records below the drain offsets.
-        windows: The oldest open windows, with the producers that they wait for.
-        undecided: Epochs that are not finalized although a later epoch is.
-        unpublished: Finalized epochs that are not published yet.
-        idle: Stages without a running worker.
+    `unfinished` counts report records below the drain offsets. `undecided` epochs are not finalized
+    although a later epoch is. `idle` stages have no running worker.
     """
 
     unfinished: int

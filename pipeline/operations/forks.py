@@ -41,10 +41,7 @@ _POLL_SECONDS = 0.01
 
 
 class Forks:
-    """Start processes that have already imported `modules`.
-
-    Falls back to `Process` if forking fails or is unsafe, or if the forker has exited.
-    """
+    """Start processes that have already imported `modules`, by forking where that is safe."""
 
     def __init__(self, modules: Sequence[str], log: Path) -> None:
         self._forker: Process | None = None

@@ -21,13 +21,7 @@ from dpstream.pipeline.results.follow import EstimateReader
 
 @dataclass(frozen=True, slots=True)
 class KeyPeriod:
-    """A private key, and a period in which a deployed job uses the key.
-
-    Attributes:
-        party: Party that decrypts with the key, as in `Sealed.parties`.
-        last_epoch: Last epoch that is sealed to the key; None for an open-ended period.
-        published: Last published epoch of the job; 0 before the first.
-    """
+    """A private key file, its party as in `Sealed.parties`, and when a job uses it."""
 
     path: Path
     job: str
@@ -43,10 +37,7 @@ class KeyPeriod:
 def key_periods(
     keys: Mapping[bytes, Path], jobs: Iterable[tuple[DeployedJob, int]]
 ) -> list[KeyPeriod]:
-    """Return the key periods for private keys, sorted by file.
-
-    `keys` maps public keys to private key files. `jobs` has each job and its last published epoch.
-    """
+    """Return the periods of private key files, given each job's last published epoch."""
     periods = [
         KeyPeriod(keys[key], job.name, party, _last_epoch(job, last), published)
         for job, published in jobs

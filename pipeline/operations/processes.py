@@ -71,10 +71,7 @@ class Running(Protocol):
     def kill(self) -> None: ...
 
     def reason(self, seconds: float = 1.0) -> str:
-        """Return the reason that the process reported for its exit; empty without a report.
-
-        Waits up to `seconds` until the rest of the process's output is passed on.
-        """
+        """Return the process's own reason for its exit; wait up to `seconds` for its output."""
 
     def let_go(self) -> None:
         """Close the parent-death watch, so that the process ends if it still runs."""
@@ -108,13 +105,9 @@ class Process(WatchingParent, subprocess.Popen[str]):
     """A process with a parent-death watch, see `dpstream.pipeline.parent_watch`.
 
     The process leads its own session. Ctrl-C and the end of the terminal session therefore reach it
-    only through the process that started it.
-
-    Args:
-        log: File to which the process's output is appended.
-        on_line: Called with each line of output, in another thread; if there is a log, only with
-            lines of standard output.
-        descriptors: File descriptors to pass on, by the environment variable that contains each.
+    only through the process that started it. Its output is appended to `log`; in another thread,
+    `on_line` is called with each line, if there is a log, only of standard output. `descriptors`
+    are passed on, by the environment variable that contains each.
     """
 
     def __init__(
@@ -171,10 +164,7 @@ def start_process(name: str, command: Sequence[str], **more: Any) -> Running:
 def end_all(
     processes: Iterable[Running], timeout: float, hurry: Callable[[], bool] = lambda: False
 ) -> None:
-    """End processes, by force after `timeout` seconds, and return once all have ended.
-
-    `hurry` returns True to end the wait early.
-    """
+    """End processes, by force after `timeout` seconds or when `hurry` returns True."""
     left = list(processes)
     for process in left:
         # The parent-death watch reaches processes that do not handle signals yet.

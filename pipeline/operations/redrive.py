@@ -122,13 +122,7 @@ _LACKS_A_PART = "the part for another shuffler is missing"
 
 @dataclass(frozen=True, slots=True)
 class Redrive:
-    """Outcome of requeuing the dead letters of a deployment.
-
-    Attributes:
-        requeued: Number of requeued records, by kind ("batch" or "punctuation").
-        epochs: Number of distinct epochs among the requeued records.
-        kept: Number of records that were not requeued, by reason.
-    """
+    """Outcome of requeuing dead letters: `requeued` by kind of record, `kept` by reason."""
 
     dry_run: bool
     requeued: Mapping[str, int]

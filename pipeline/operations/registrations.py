@@ -16,13 +16,10 @@ from dpstream.topics.records import Deregistration
 
 @dataclass(frozen=True, slots=True)
 class ProducerStatus:
-    """A registered producer and its state.
+    """A registered producer, with its devices in `last_in`, the latest epoch that includes it.
 
-    Attributes:
-        last_epoch: Last epoch of a producer that has left or was retired, or None.
-        last_in: Latest epoch whose window includes the producer, or None.
-        devices: Number of the producer's devices in that epoch.
-        state: "reporting", "missing" (absent, and windows no longer wait for it) or "left".
+    `last_epoch` is None until the producer has left. `state` is "reporting", "missing" (absent, and
+    windows no longer wait for it) or "left".
     """
 
     name: str

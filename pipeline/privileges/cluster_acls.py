@@ -36,10 +36,7 @@ _SHARED = (JOBS_TOPIC, LEDGER_TOPIC)
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """ACLs that the roles in a job need, compared with the ACLs of a cluster.
-
-    `beyond` are additional ACLs of the same principals that concern the job.
-    """
+    """ACLs that a job's roles need; `beyond` are other ACLs of theirs that concern the job."""
 
     there: tuple[Binding, ...]
     missing: tuple[Binding, ...]
@@ -70,11 +67,7 @@ def concerns(resource: Resource, job: Job) -> bool:
 def removable(
     job: Job, wanted: Iterable[Binding], present: Collection[Binding]
 ) -> tuple[Binding, ...]:
-    """Return the ACLs to remove along with a job: present ACLs that no other job needs.
-
-    The jobs topic and the ledger are shared. A principal with privileges for another job keeps its
-    ACLs on these two topics.
-    """
+    """Return the present ACLs that are wanted for this job and needed by no other job."""
     elsewhere = {each.principal for each in present if not concerns(each.resource, job)}
     return tuple(
         each

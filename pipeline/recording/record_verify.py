@@ -34,13 +34,7 @@ Tell = Callable[[str], None]
 
 @dataclass(slots=True)
 class Verification:
-    """Result of a check; the recording is intact if `problems` is empty.
-
-    Attributes:
-        index: Index of the recording; None if unreadable.
-        reports: Number of reports in the windows; with shares, the number of table chunks.
-        deep: True if windows were compared with partials.
-    """
+    """Result of a check, intact without `problems`; if `deep`, windows were aggregated again."""
 
     index: RecordingIndex | None = None
     problems: list[str] = field(default_factory=list)

@@ -40,12 +40,7 @@ _NEW_INDEX = f"{INDEX_FILE}.new"
 
 @dataclass(frozen=True, slots=True)
 class RecordedEpoch:
-    """All recorded data for a published epoch. The offsets in its manifest are not recorded.
-
-    Attributes:
-        window: Released reports in canonical order; None if never released, or if deleted.
-        partial: Aggregate of the window; None if the window was not released.
-    """
+    """All recorded data for a published epoch, without the offsets in its manifest."""
 
     manifest: Manifest
     window: Messages | None
@@ -58,10 +53,7 @@ class RecordedEpoch:
 
 
 class RecordingWriter:
-    """Append epochs, in order, to a recording in an existing folder that the caller has locked.
-
-    `index` is the committed content. Raises `RecordingError` if a file is missing or resized.
-    """
+    """Append epochs, in order, to a recording in an existing folder that the caller has locked."""
 
     def __init__(self, folder: RecordingFolder, index: RecordingIndex) -> None:
         self.index = index

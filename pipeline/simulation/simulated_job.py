@@ -70,10 +70,7 @@ class Simulation:
         return self.smoothed.get(self.job.epochs.horizon_of(epoch))
 
     def errors(self) -> NDArray[np.float64]:
-        """Return estimate minus ground truth for epochs with an estimate, shape (estimates,).
-
-        Jobs with independent epochs include only the compared items.
-        """
+        """Return estimate minus ground truth of all compared estimates, shape (estimates,)."""
         if self.accuracies:
             return np.concatenate([each.errors for each in self.accuracies.values()])
         errors = [published[0] - ground_truth for _, published, ground_truth in self._compared()]

@@ -28,12 +28,7 @@ from dpstream.pipeline.stages.estimate_records import EstimateRecord
 
 @dataclass(frozen=True, slots=True)
 class Accuracy:
-    """Accuracy over all answers, including the bias from exhausted users.
-
-    Attributes:
-        rmse: RMSE in users; for quantiles, in the unit of the values.
-        predicted: RMSE predicted by the published standard errors; None for quantiles.
-    """
+    """Accuracy over all answers, in users or, for quantiles, in the unit of the values."""
 
     rmse: float
     predicted: float | None
@@ -98,11 +93,7 @@ def run_trials(
     smooth: bool = False,
     counts_query: CountsQuery | None = None,
 ) -> list[Simulation]:
-    """Simulate a job `trials` times, each time with new randomness.
-
-    `seed` makes the trials and their order repeatable. `on_epoch` is called only if there is a
-    single trial.
-    """
+    """Simulate a job several times; `on_epoch` is called only if there is a single trial."""
     if trials == 1:
         simulation = simulate(
             job,

@@ -23,11 +23,7 @@ from dpstream.topics.messages import Messages
 
 @dataclass(slots=True)
 class Total:
-    """Running sum of the chunks of an attempt.
-
-    With parallel shufflers, `opened` and `ciphertexts` collect a partial window; `aggregator` stays
-    empty.
-    """
+    """Sum of an attempt's chunks; with parallel shufflers, the decrypted partial window instead."""
 
     aggregator: Aggregator
     opened: MessageMultiset | None

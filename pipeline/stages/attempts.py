@@ -57,12 +57,7 @@ def chunks_of_attempt(
 
 @dataclass(slots=True)
 class Attempt(Generic[Content]):
-    """One write of a window, as far as it has been read.
-
-    Attributes:
-        began: Time when the first chunk was read, in seconds.
-        total: Number of chunks, as stated in the first chunk.
-    """
+    """One write of a window, read since `began` (seconds); it has `total` chunks."""
 
     first_offset: int
     began: float
@@ -74,10 +69,8 @@ class Attempt(Generic[Content]):
 class Attempts(Generic[Content]):
     """Attempts read from one partition, by epoch and attempt ID.
 
-    Args:
-        begin: Creates the content to which chunks are added.
-        add: Adds a chunk; raises `ValueError` if its messages are invalid for the protocol.
-        end: Releases the resources of a dropped attempt.
+    `begin` creates the content to which `add` adds chunks; `end` releases what a dropped attempt
+    uses.
     """
 
     def __init__(

@@ -47,10 +47,8 @@ class Decision:
 class RememberedDecision:
     """Compact form of a decision: one bit per producer, however many devices it has.
 
-    Attributes:
-        cut_offset: First offset that no longer belongs to the window.
-        bits: One bit per producer in order of registration, lowest bit first: set if the producer
-            is in the window.
+    `cut_offset` is the first offset after the window. `bits` are in order of registration, lowest
+    bit first.
     """
 
     window_status: WindowStatus
@@ -323,11 +321,7 @@ FEW = 256
 
 
 class LatestWindows:
-    """Latest decided window of every producer, in order of registration.
-
-    Among consecutive manifests with the same producers and counts, only the one for the latest
-    epoch is stored, and evaluated on demand: producers and counts rarely change between windows.
-    """
+    """Latest window of every producer; equal consecutive manifests are stored only once."""
 
     def __init__(self) -> None:
         self._epochs = np.zeros(0, np.int64)

@@ -53,10 +53,7 @@ def decode_collected(value: bytes) -> LooseBatch | Watermark:
 
 
 class DeviceAdmission:
-    """Decode and validate single records, with the same result on every worker.
-
-    An invalid report from one device does not affect reports from other devices.
-    """
+    """Decode and validate records; an invalid report does not affect the other reports."""
 
     def __init__(self, job: DeployedJob, keys: KeyRing = NO_KEYS) -> None:
         assert job.devices is not None

@@ -88,10 +88,7 @@ class DeviceDecision(WindowDecision[DeviceWindow]):
     def due_epochs_without_records(
         self, partition: int, position: int, windows: Container[int]
     ) -> Iterator[int]:
-        """See `WindowDecision`; in device jobs, only the calendar ends an epoch.
-
-        After a long pause, the oldest epochs come first, in batches.
-        """
+        """See `WindowDecision`; only the calendar ends an epoch, and the oldest come first."""
         running = self._timeline.running_epoch
         if running is None:
             return

@@ -34,10 +34,8 @@ _CIPHERTEXT = np.dtype("<u8")
 class DeviceWindow(OpenWindow):
     """Reports for one epoch, as received from collectors.
 
-    Attributes:
-        watermarks: IDs of the collectors that accept no more reports for the epoch.
-        contradicting: Number of reports that differ from the first with their tag; set by
-            `devices`.
+    `watermarks` are the IDs of collectors that accept no more reports for the epoch.
+    `contradicting` counts reports that differ from the first with their tag; `devices` sets it.
     """
 
     def __init__(

@@ -24,12 +24,8 @@ if TYPE_CHECKING:
 class FinishedWindow:
     """Summary of a window that a stage has finished.
 
-    Attributes:
-        contributors: Number of devices present, which is public; None if the stage does not know
-            it.
-        began: Time of the window's first record, on the clock of the stage's driver.
-        decided_at: Time when the window was finalized (milliseconds by the broker's clock), for
-            later stages.
+    `contributors` is public, and None if the stage does not know it. `began` is on the clock of the
+    stage's driver. Later stages know only `decided_at`, in milliseconds by the broker's clock.
     """
 
     epoch: int

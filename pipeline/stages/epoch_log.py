@@ -50,12 +50,7 @@ class EpochPosition:
 
 @dataclass(frozen=True, slots=True)
 class DecidedEpoch:
-    """Content of the topics for one epoch.
-
-    Attributes:
-        payload: Content of the epoch's partial; None if the window was not released.
-        estimate: Published estimate; None if only decisions are read.
-    """
+    """Content of the topics for one epoch; `estimate` is None if only decisions are read."""
 
     manifest: Manifest
     payload: bytes | None
@@ -75,15 +70,11 @@ class DecidedEpoch:
 
 
 class EpochLog:
-    """Read manifests, partials and estimates epoch by epoch, a few MiB at a time.
+    """Read manifests, partials and estimates from epoch `first` on, a few MiB at a time.
 
-    Memory does not grow with the number of epochs. A manifest can list ten thousand producers, so
-    pending manifests are stored as bytes if they are next in the log, otherwise by offset.
-
-    Args:
-        first: First epoch to return.
-        published: True to return only published epochs, with their estimates.
-        after: Epoch; earlier manifests decided the epochs up to this one, and are not read.
+    If `published`, only published epochs are returned, with their estimates. Earlier manifests
+    decided the epochs up to `after`, and are not read. A manifest can list ten thousand producers,
+    so pending manifests are stored as bytes if they are next in the log, otherwise by offset.
     """
 
     def __init__(

@@ -30,10 +30,7 @@ class Estimation:
         self._begin(0)
 
     def take_in(self, manifest: Manifest, counts: bytes | None) -> None:
-        """Merge an epoch of the current horizon, or the first epoch of a later horizon.
-
-        `counts` is the state of the job's aggregator, or None for a window without counts.
-        """
+        """Merge an epoch of this or a later horizon; `counts` is None without a release."""
         horizon = self._job.epochs.horizon_of(manifest.epoch)
         if horizon != self.horizon:
             self._begin(horizon)
@@ -50,10 +47,7 @@ class Estimation:
         self.participation.set(self.last_epoch, contributors, manifest.population)
 
     def estimate(self) -> Published | None:
-        """Estimate the epoch added last, or return None if none of its reports were released.
-
-        The counts of earlier epochs alone are not an estimate of this epoch.
-        """
+        """Estimate the epoch added last, or return None if none of its reports were released."""
         if not self.received:
             return None
         estimate = self.aggregator.estimate(self.last_epoch, self.participation)

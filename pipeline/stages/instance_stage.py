@@ -51,10 +51,8 @@ _EPOCHS_AHEAD = 2 * EPOCHS_AHEAD
 class _InstancePartition(RawPartition[Window]):
     """State of an owned partition; pending writes refer to manifests of this shuffler.
 
-    Attributes:
-        decided: Offsets of decisions for released epochs, by epoch, while this shuffler has no
-            manifest for the epoch.
-        ends: End offsets of the partition, by epoch in `decided`, read after the epoch's decision.
+    `decided` has the offsets of decisions for released epochs without a manifest of this shuffler,
+    and `ends` the partition's end after each of these decisions.
     """
 
     decided: dict[int, int] = field(default_factory=dict)

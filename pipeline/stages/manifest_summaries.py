@@ -24,10 +24,7 @@ from dpstream.topics.manifests import MANIFEST_STATUSES, read_head
 
 @dataclass(frozen=True, slots=True)
 class ManifestSummary:
-    """Number of windows decided by the manifests before an offset of their log, by window status.
-
-    `checksum` is the CRC-32C of the last record before the offset.
-    """
+    """Windows decided before `offset`; `checksum` is the CRC-32C of the record before it."""
 
     offset: int
     checksum: int

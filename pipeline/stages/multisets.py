@@ -115,10 +115,7 @@ class MessageMultiset:
         other.close()
 
     def sorted(self) -> Messages:
-        """Return the whole multiset in canonical order, with counts where these make it smaller.
-
-        If `in_files`, memory grows with the number of distinct messages, not with the total.
-        """
+        """Return the whole multiset in canonical order, with counts where these make it smaller."""
         if self._tabular:
             return Messages.from_counts(self._tabulate(), self._dtype)
         if self.in_files:
@@ -229,10 +226,7 @@ class MessageMultiset:
 
 
 def distinct_of_all(parts: Sequence[MessageMultiset]) -> Iterator[Messages]:
-    """Yield the distinct messages of several multisets of one format, in order, with counts.
-
-    Tables of counts are not supported.
-    """
+    """Yield the distinct messages of multisets without tables, in order, with counts."""
     counted = []
     for part in parts:
         if part.in_files:

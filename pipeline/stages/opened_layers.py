@@ -35,10 +35,7 @@ class Opened:
 
 
 class OpenedLayers(WindowTransform[Opened]):
-    """Turn one shuffler's chunks into chunks for the next shuffler, or for ``<job>.shuffled``.
-
-    `index` is 1 for the second stage.
-    """
+    """Turn one shuffler's chunks into the next one's; `index` is 1 for the second stage."""
 
     writes_once = True
 

@@ -60,10 +60,7 @@ def ordered_chunks(
 def distinct_chunks(
     distinct: Callable[[], Iterator[Messages]], row_bytes: int, payload_bytes: int = PAYLOAD_TARGET
 ) -> Steps[Chunks]:
-    """Cut the distinct rows of a multiset into the same chunks as `split_messages`.
-
-    `distinct` yields at least one row, in increasing order, in blocks.
-    """
+    """Cut distinct rows into the chunks of `split_messages`; blocks are in increasing order."""
     total_rows = 0
     for block in distinct():
         total_rows += block.rows

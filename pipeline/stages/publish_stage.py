@@ -30,10 +30,7 @@ from dpstream.topics.names import Role
 
 
 class PublishStage(SingleWriter):
-    """Turn manifests and partials into the records in ``<job>.estimates`` and ``<job>.results``.
-
-    `watcher` receives the records published by all workers.
-    """
+    """Turn manifests and partials into estimates and results, as one worker at a time."""
 
     role = Role.PARTIALS
 

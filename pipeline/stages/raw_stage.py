@@ -49,12 +49,9 @@ class PendingWrite:
 
 @dataclass(slots=True)
 class RawPartition(Generic[WindowT]):
-    """State of an owned partition.
+    """State of an owned partition, read up to `position`; no record below `floor` is needed.
 
-    Attributes:
-        position: Offset up to which the partition was read.
-        floor: Offset below which no record is needed.
-        pending: Windows that this owner must write, whichever worker decided them.
+    This owner must write the windows in `pending`, whichever worker decided them.
     """
 
     number: int
@@ -138,10 +135,7 @@ class RawStage(ABC, Generic[Partition, WindowT]):
             window.close()
 
     def idle_seconds(self) -> float | None:
-        """See `Stage.idle_seconds`; None while open or pending windows hold back the offset.
-
-        Subclasses add the cases in which clocks or decisions require work without a new record.
-        """
+        """See `Stage.idle_seconds`; None while open or pending windows hold back the offset."""
         states = self._partitions.values()
         idle = states and all(state.floor == state.position for state in states)
         return math.inf if idle else None

@@ -113,10 +113,7 @@ class ShuffleStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Window
             yield from self._commit_floor(state)
 
     def idle_seconds(self) -> float | None:
-        """See `Stage.idle_seconds`; also None if some epoch before a decided one is undecided.
-
-        Such an epoch is decided when its time has come, even if no record for it ever arrives.
-        """
+        """See `Stage.idle_seconds`; also None if an epoch before a decided one is undecided."""
         log, decided = self._log, self._log.decided
         left_out = log.first_epoch is not None and (
             decided.first_missing(log.first_epoch) <= decided.highest
@@ -219,10 +216,7 @@ class ShuffleStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Window
             self._schedule_write(decisions.decision(row))
 
     def _schedule_write(self, decision: Decision) -> None:
-        """Schedule a decision's window if this worker owns the window's partition.
-
-        Windows that start below the committed offset are finished.
-        """
+        """Schedule a decision's window; windows below the committed offset are finished."""
         manifest = decision.manifest
         self._windows_by_status[manifest.window_status.value] += 1
         if manifest == self._proposed:

@@ -34,11 +34,7 @@ def build_stage(
     environment: Environment,
     watcher: EstimateListener | None = None,
 ) -> Stage:
-    """Build the stage that is called `name` in `Route.stages`.
-
-    Raises `WrongKeyError` if the stage's private keys are missing, or if the noise key is not the
-    job's.
-    """
+    """Build a stage of `Route.stages`; raise `WrongKeyError` if a key is missing or wrong."""
     role = job.route.stages[name]
     if name == "shuffle":
         return shuffle_stage(job, environment)
@@ -90,10 +86,7 @@ def admission_of(job: DeployedJob, role: Role = Role.REPORTS) -> Admission | Dev
 def window_aggregator(
     job: DeployedJob, keys: KeyRing
 ) -> Callable[[Manifest, Iterable[Messages]], bytes]:
-    """Return a function that computes, for verification, the payload of a window's partial.
-
-    The returned function raises `ValueError` for messages that the protocol does not have.
-    """
+    """Return a function that computes, for verification, the payload of a window's partial."""
     if job.shared:
         from dpstream.pipeline.stages.added_shares import share_aggregator
 

@@ -32,10 +32,7 @@ class Ahead:
 
 
 class Timeline:
-    """Punctuations read by a worker, and the broker's clock as far as the worker knows that clock.
-
-    `broker_time` returns milliseconds since 1970, or None while unknown.
-    """
+    """Punctuations read by a worker, and the broker's clock as far as it is known."""
 
     def __init__(self, job: DeployedJob, broker_time: Callable[[], int | None]) -> None:
         self._times = times_of(job)

@@ -12,10 +12,7 @@ from dpstream.topics.names import SUMS, Role
 
 
 def stages_of(job: DeployedJob) -> Mapping[str, Role]:
-    """Return the stages of a job and their input topics, in the order of the data flow.
-
-    A replay has no shuffler, because the original deployment has decided its windows.
-    """
+    """Return a job's stages in order, with their input topics; a replay has no shuffler."""
     return {
         stage: role
         for stage, role in job.route.stages.items()
@@ -30,11 +27,7 @@ def hides_messages(job: DeployedJob, stage: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class TopicUses:
-    """Topics used by one stage.
-
-    The topics in `checks` are read only if records after the committed offset were deleted.
-    `deletes` is the topic from which the stage deletes finished records, or None.
-    """
+    """Topics used by one stage; those in `checks` only after records were deleted."""
 
     reads: frozenset[Role]
     writes: frozenset[Role]

@@ -62,10 +62,7 @@ class WindowSource(ABC, Generic[WindowT, RecordT]):
 
     @abstractmethod
     def add(self, window: WindowT, record: RecordT) -> Mapping[str, int]:
-        """Add a record to its window, and return the increments of the heartbeat's counters.
-
-        Raises `PunctuationError` if the record contradicts earlier records of its sender.
-        """
+        """Add a record, and return the increments of the heartbeat's counters."""
 
     @abstractmethod
     def may_complete(self, window: WindowT, record: RecordT) -> bool: ...

@@ -16,10 +16,7 @@ REPORTS_MAX = U4_MAX
 
 
 def public_size(record: Batch | Punctuation, *, hides_messages: bool) -> int:
-    """Return the size of a producer's record in the public counters of a heartbeat.
-
-    With `hides_messages`, devices are counted, because the number of messages is secret.
-    """
+    """Return a record's public size: its devices if the number of messages is secret."""
     if hides_messages:
         return record.contributors if isinstance(record, Punctuation) else 0
     return record.words.messages if isinstance(record, Batch) else 0
@@ -31,10 +28,7 @@ class PunctuationError(ValueError):
 
 @dataclass(slots=True)
 class Drawing:
-    """Records of one random draw of a producer's reports for an epoch.
-
-    Records of two draws are never combined. `punctuation` is None until it has arrived.
-    """
+    """Records of one draw of a producer's reports; records of two draws are never combined."""
 
     words: MessageMultiset
     batches: set[bytes] = field(default_factory=set)
@@ -179,10 +173,7 @@ class Window(OpenWindow):
         return len(self.contributions)
 
     def add(self, record: Batch | Punctuation) -> bool:
-        """Add a record, and return False if it is a duplicate or from a redundant draw.
-
-        Raises `PunctuationError` if the producer's records contradict each other or exceed a limit.
-        """
+        """Add a record; return False if it is redundant, or raise `PunctuationError`."""
         return self._add_batch(record) if isinstance(record, Batch) else self._punctuate(record)
 
     def drop_messages(self) -> None:

@@ -78,11 +78,7 @@ SETTINGS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class KafkaStatus:
-    """Status of a local broker.
-
-    ``bootstrap_servers`` is stable across restarts, and None before the first start. ``pid`` is
-    None unless the broker is running.
-    """
+    """Status of a local broker; the address is stable across restarts."""
 
     running: bool
     pid: int | None

@@ -13,10 +13,7 @@ COMMITTED_BY = "dpstream"
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """The committed offset of a partition.
-
-    `own` is True if a worker committed the offset; other programs do not know what is finished.
-    """
+    """The committed offset of a partition; `own` is True if a worker committed it."""
 
     offset: int
     own: bool = True

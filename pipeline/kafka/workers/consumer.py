@@ -88,10 +88,7 @@ class StageConsumerThread(ClientThread):
         return Committed.of(await self.committed_with_metadata(TopicPartition(*where)))
 
     async def commit_offset(self, where: TP, offset: int, generation: int) -> bool:
-        """Commit an offset; return False if the group has moved to another generation.
-
-        Waits for the broker during an outage.
-        """
+        """Commit an offset, after any outage; return False if the generation is over."""
         if self.generation != generation:
             return False
         offsets = {TopicPartition(*where): OffsetAndMetadata(offset, COMMITTED_BY)}
@@ -105,10 +102,7 @@ class StageConsumerThread(ClientThread):
         return True
 
     async def confirm(self, generation: int) -> bool:
-        """Return whether the group's coordinator confirms that this generation is current.
-
-        Waits for the broker during an outage.
-        """
+        """Return, after any outage, whether the coordinator confirms this generation."""
         while self.generation == generation:
             if await self.heartbeat():
                 return True

@@ -81,13 +81,10 @@ class WorkerMembership(Protocol):
 
 
 class Execution:
-    """One stage and its current partitions.
+    """One stage and its current partitions, each read from the start offset in `starts`.
 
-    Args:
-        starts: The deployment's start offset in each partition; other partitions are not read.
-        pause: Seconds without a call of `beat` after which group membership is confirmed before
-            work continues.
-        fail: Called with the error that ends the execution.
+    After `pause` seconds without a call of `beat`, group membership is confirmed before work
+    continues. `fail` is called with the error that ends the execution.
     """
 
     membership: WorkerMembership
@@ -171,10 +168,7 @@ class Execution:
         *,
         bare: bool = False,
     ) -> None:
-        """Pass a record to the stage, if it is the next record of an assigned partition.
-
-        `written` is as in `Stage.record`. A `bare` record has neither key nor headers.
-        """
+        """Pass on a partition's next record; a `bare` one has neither key nor headers."""
         async with self._lock:
             expected = self.positions.get(partition)
             if expected is None or offset < expected:

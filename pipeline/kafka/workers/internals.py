@@ -172,10 +172,7 @@ class NarrowAdmin(AIOKafkaAdminClient):  # type: ignore[misc]  # untyped base cl
         }
 
     async def assigned_partitions(self, group: str, topic: str) -> set[int] | None:
-        """Return a topic's partitions that are assigned to members of a group.
-
-        Returns None during a rebalance, or if the group is not visible.
-        """
+        """Return the partitions that a group has; None if hidden or during a rebalance."""
         (response,) = await self.describe_consumer_groups([group])
         (described,) = response.to_object()["groups"]
         if described["state"] != "Stable":

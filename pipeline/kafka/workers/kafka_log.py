@@ -44,10 +44,7 @@ class _RecordRun:
 
 
 class KnownRecords:
-    """Cache the latest consecutive records of each partition that is read.
-
-    `most` is the maximum number of bytes per partition; at this limit, the cache is cleared.
-    """
+    """Cache the latest records of each partition that is read, up to `most` bytes each."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -222,11 +219,7 @@ class KafkaLog:
         return {partition: end for (_, partition), end in ends.items()}
 
     async def read(self, role: Role, partition: int, start: int, stop: int) -> LogSlice:
-        """Read some records with offsets in [start, stop); the slice might be empty.
-
-        Raises `PositionDeletedError` if `start` precedes the first record, except in a compacted
-        topic, where gaps are normal.
-        """
+        """Read some records; raise `PositionDeletedError` if the first was deleted."""
         if known := self._known.take((role, partition), start, stop):
             return LogSlice(tuple(known), known[-1].offset + 1)
         where = TopicPartition(self._topic(role), partition)

@@ -64,7 +64,6 @@ class WorkerSnapshot:
     Attributes:
         hides_messages: True if the stage's message counts are secret.
         restored: True if the worker's partitions are assigned and restored.
-        last_epoch: Highest epoch with a finished window; None before the first window is finished.
         last_window_at: Time of the last finished window, in seconds since 1970.
         window_seconds: Total processing time of all finished windows.
         clock_ahead: Seconds by which this machine's clock is ahead of the broker's, if known.

@@ -68,10 +68,7 @@ class EndHistory:
 
 @dataclass(slots=True)
 class WindowCounters:
-    """Count the finished windows of a stage, and pass them on to `listener`.
-
-    `clock` is monotonic. `wall_clock` returns seconds since 1970, by the broker's clock.
-    """
+    """Count a stage's finished windows; `wall_clock` returns seconds by the broker's clock."""
 
     listener: WindowListener = ignore_window
     clock: Callable[[], float] = time.monotonic

@@ -13,15 +13,12 @@ class Timings:
         session: Time without heartbeats after which Kafka reassigns a worker's partitions.
         heartbeat: Interval between heartbeats to the group's coordinator.
         rebalance: Kafka's timeout for workers to release their partitions.
-        request: Timeout for answers from the broker.
-        tick: Interval between the stage's ticks.
         status: Interval between records in ``<job>.status``.
         probe: Time without an answer after which the broker counts as unreachable.
         topics: Interval between checks that the topics are unchanged.
         blocked: The watchdog's timeout for an event loop that does not tick.
         unrestored: The watchdog's timeout for restoring partitions.
         stalled: The watchdog's timeout for waiting records that are not read.
-        ends: Interval between requests for the partitions' ends.
         fetch: Maximum delay of the broker's answer to a fetch while there are no records.
         whole: Maximum delay of the broker's answer to a fetch that covers every partition.
         batch: Number of available bytes that ends the delay `whole` early.

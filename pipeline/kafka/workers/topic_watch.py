@@ -24,10 +24,7 @@ class UnassignedError(WorkerError):
 
 
 class GroupWatch:
-    """Detect partitions that have had no owner for more than `session` seconds.
-
-    A worker can have no partitions if other workers have all `partitions`.
-    """
+    """Detect partitions that have had no owner for more than `session` seconds."""
 
     def __init__(self, partitions: int, session: float) -> None:
         self._partitions = frozenset(range(partitions))

@@ -53,11 +53,7 @@ _INTERVAL = 0.5
 
 @dataclass(frozen=True, slots=True)
 class EventLoopHeartbeat:
-    """State of the event loop at its latest tick.
-
-    ``work`` counts completed actions. ``positions`` and ``ends`` map owned partitions to the next
-    offset to read and to the end offset.
-    """
+    """State of the event loop at its latest tick; ``work`` counts completed actions."""
 
     restored: bool
     broker_answers: bool
@@ -166,10 +162,7 @@ class Health:
 
 
 def liveness(watchdog: Watchdog) -> Health:
-    """Return whether the event loop ticks and available records are read.
-
-    A worker without new records, or without a broker, is alive.
-    """
+    """Return whether the event loop ticks and reads; a worker without a broker is alive."""
     fault = watchdog.fault(_SHARE)
     if fault is not None:
         return Health(False, fault)
@@ -177,10 +170,7 @@ def liveness(watchdog: Watchdog) -> Health:
 
 
 def readiness(watchdog: Watchdog) -> Health:
-    """Return whether the assigned partitions are restored from all logs that the stage needs.
-
-    A worker without assigned partitions is on standby, and counts as ready.
-    """
+    """Return whether the partitions are restored; a worker without partitions is ready."""
     alive, heartbeat = liveness(watchdog), watchdog.heartbeat
     if not alive.good:
         return alive

@@ -23,7 +23,6 @@ class OpenWindowStatus:
     Attributes:
         reports: Number of reports so far; None if hidden.
         waits_for: Some of the expected producers whose punctuation is missing.
-        begins: Start of the epoch; None without a calendar.
         grace_left: Remaining seconds of the grace period; None before the grace period starts.
     """
 
@@ -77,12 +76,8 @@ class WorkerStatus:
 class CollectorStatus:
     """The latest heartbeat of a collector; counts start when the collector starts.
 
-    Attributes:
-        age: Seconds since the heartbeat.
-        received: Number of reports examined.
-        acknowledged: Number of reports stored in Kafka.
-        waiting: Number of requests that were waiting for Kafka.
-        stored_per_second: Recent rate of stored reports; None after a single heartbeat.
+    `received` counts examined reports, `acknowledged` those stored in Kafka. `waiting` counts
+    requests that wait for Kafka. `stored_per_second` is None after a single heartbeat.
     """
 
     collector: str
@@ -118,10 +113,7 @@ class StageStatus:
 
 @dataclass(frozen=True, slots=True)
 class TopicStatus:
-    """A topic that has changed since deployment; it is missing if `partitions` is 0.
-
-    `unexpected_records` is True if partitions that were added after deployment contain records.
-    """
+    """A topic that has changed since deployment; it is missing if `partitions` is 0."""
 
     name: str
     partitions: int

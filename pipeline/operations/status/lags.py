@@ -94,10 +94,7 @@ class Lags:
         self._oldest: dict[tuple[Role, int], tuple[int, int]] = {}
 
     def of(self, stage: str, role: Role, partitions: int, now: int) -> StageLag:
-        """Return a stage's lag in the topic that it reads, at `now` in milliseconds since 1970.
-
-        `partitions` is the current number of partitions; partitions added later are ignored.
-        """
+        """Return a stage's lag at `now` (ms), without partitions that were added later."""
         job, cluster, topic = self._job, self._cluster, self._job.topic(role)
         owned = range(min(partitions, len(job.start_offsets[role])))
         if not owned:

@@ -123,10 +123,7 @@ class Schedule:
             slot.idle = None
 
     def ended(self, job: str, now: float) -> float | None:
-        """Record that a worker has ended or could not be started.
-
-        Returns the seconds until the worker's restart, or None if a stop had been requested.
-        """
+        """Record an exit; return the seconds until the restart, or None if it was requested."""
         slot, wait = self._slots[job], None
         ran, requested = slot.end()
         if requested:

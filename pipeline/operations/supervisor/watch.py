@@ -43,10 +43,7 @@ class Watched:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """State of a supervisor at its latest loop iteration, at time `at` in monotonic seconds.
-
-    `informed` is True once the jobs topic has been read to its end.
-    """
+    """State of a supervisor; `informed` is True once the jobs topic was read to its end."""
 
     at: float
     stage: str
@@ -111,10 +108,7 @@ def _counted(view: View) -> str:
 
 
 def merge(scrapes: Iterable[tuple[str, Iterable[Metric]]], stage: str) -> Iterator[Metric]:
-    """Merge the metrics of many workers into the metrics of one process.
-
-    Each ``dpstream_`` metric that has no job label gets labels for the job and the stage.
-    """
+    """Merge workers' metrics into those of one process, with labels for job and stage."""
     merged: dict[str, Metric] = {}
     for job, families in scrapes:
         for family in families:

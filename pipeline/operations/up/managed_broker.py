@@ -46,10 +46,7 @@ class Message(TypedDict):
 
 
 class ManagedBroker(RestartedProcesses):
-    """The local broker, kept running until `close`, which kills it if `hurry` returns True.
-
-    `post` is called with the manager's messages, in another thread.
-    """
+    """The local broker until `close`; another thread passes the manager's messages to `post`."""
 
     def __init__(
         self, post: Callable[[Message], None], *, hurry: Callable[[], bool] = lambda: False

@@ -54,10 +54,7 @@ def run_up(settings: UpSettings, screen: Screen, finished: Finished) -> None:
 
 
 def _only_run(name: str) -> FolderLock:
-    """Lock out other runs, which would use the same folders for workers.
-
-    A finished run whose page stays open does not lock out other runs.
-    """
+    """Lock out other runs, whose workers would use the same folders."""
     try:
         return FolderLock(state_home() / "up", f"dpstream up of {name}")
     except FolderInUse as error:

@@ -56,10 +56,7 @@ Result = TypeVar("Result")
 
 
 class ClusterReader:
-    """Read a job's topics, a little ahead of the requests.
-
-    Windows are small and read one by one. Without reading ahead, each would cost a request.
-    """
+    """Read a job's topics ahead of the requests: windows are small and read one by one."""
 
     def __init__(self, cluster: Cluster, job: DeployedJob) -> None:
         self._cluster = cluster
@@ -208,10 +205,7 @@ def _now() -> int:
 
 
 def find_replay(cluster: Cluster, original: DeployedJob, job: Job) -> DeployedJob | None:
-    """Return the replay that an earlier run left in progress, or None.
-
-    Raises `ReplayError` if another deployment has this name; the message describes that deployment.
-    """
+    """Return an unfinished replay, or raise `ReplayError` if the name is taken."""
     state = read_jobs(cluster)
     running = state.jobs.get(job.name)
     another = "choose another name for the replay with --new-name"

@@ -14,12 +14,9 @@ from dpstream.topics.manifests import Manifest, WindowStatus
 
 @dataclass(frozen=True, slots=True)
 class ReplayRange:
-    """Requested epochs of a replay.
+    """Requested epochs of a replay, from `from_epoch`, or from those finalized at `from_time` (ms).
 
-    Attributes:
-        from_epoch: First epoch to aggregate again.
-        from_time: Alternatively, first epoch finalized at or after this time (ms since 1970).
-        from_partials: True to estimate from the recorded counts, without aggregating windows again.
+    With `from_partials`, estimates come from the recorded counts: no window is aggregated again.
     """
 
     from_epoch: int | None = None

@@ -41,10 +41,7 @@ class ReplaySource(typing.Protocol):
         """
 
     def window(self, epoch: int) -> Messages:
-        """Return a window's messages, in canonical order; fastest if called for increasing epochs.
-
-        Raises `ReplayError` if the window was deleted.
-        """
+        """Return a window's messages in canonical order; raise `ReplayError` if it was deleted."""
 
     def payloads(self, first: int, last: int) -> Iterator[tuple[int, bytes]]: ...
 
