@@ -20,10 +20,12 @@ from dpstream.aggregators.change_errors import FollowedChanges, ReceivedErrors
 from dpstream.aggregators.estimate import Estimate, Published
 from dpstream.aggregators.panel_estimates import PanelEstimates
 from dpstream.aggregators.panels import RowBlock, row_blocks
+from dpstream.aggregators.shuffled_value_stream import received_errors as summed_errors
 from dpstream.aggregators.value_stream import received_errors
 from dpstream.aggregators.window_errors import FollowedWindows
 from dpstream.randomizers.change_kernel import Kernel
-from dpstream.randomizers.panels import AnswerLaw, PanelsLaw, PanelsParameters
+from dpstream.randomizers.panels import PanelsLaw, PanelsParameters, QuestionLaw
+from dpstream.randomizers.shuffled_counts.shuffled_value_stream import ShuffledValueStreamLaw
 from dpstream.randomizers.value_stream import ValueStreamLaw
 from dpstream.randomizers.value_stream.hadamard_values import HadamardValuesLaw
 
@@ -98,7 +100,9 @@ class _Rows:
     def __init__(self, law: PanelsLaw, parameters: PanelsParameters) -> None:
         self.count = len(parameters.rows)
         self.blocks = row_blocks(parameters.rows)
-        self.mechanisms = [_mechanism(law.questions[block.question].law) for block in self.blocks]
+        self.mechanisms = [
+            _mechanism(law.questions[block.question], len(block.groups)) for block in self.blocks
+        ]
         questions = parameters.questions
         self._spans = np.array([questions[row.question].span for row in parameters.rows])
         self._means = np.array([questions[row.question].low is not None for row in parameters.rows])
@@ -128,9 +132,22 @@ class _Rows:
         return np.maximum(np.square(found.standard_errors) - variances, 0.0)
 
 
-def _mechanism(law: AnswerLaw) -> tuple[Kernel, ReceivedErrors]:
+def _mechanism(question: QuestionLaw, groups: int) -> tuple[Kernel, ReceivedErrors]:
+    """Return the change kernel and errors of the sum of a question's panels in several groups."""
+    law = question.law
+    if isinstance(law, ShuffledValueStreamLaw):
+        summed, rounded = law, question.answer == "mean"
+
+        def noisy(reports: int, population: int, value: float) -> tuple[float, float]:
+            # Every panel has noise of its own.
+            found = summed_errors(
+                summed, reports, population, value, windows=groups, rounded=rounded
+            )
+            return found[0], 0.0
+
+        return Kernel(law.boost, law.decay), noisy
     booleans = law.booleans if isinstance(law, HadamardValuesLaw) else law
-    assert isinstance(booleans, ValueStreamLaw), "answers that the shuffler sums"
+    assert isinstance(booleans, ValueStreamLaw)
     factor = 4.0 if isinstance(law, HadamardValuesLaw) else 1.0
 
     def received(reports: int, population: int, value: float) -> tuple[float, float]:

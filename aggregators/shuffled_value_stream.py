@@ -118,10 +118,19 @@ class ShuffledValueStreamAggregator(FollowedCounts[ShuffledValueStreamLaw]):
 
 
 def received_errors(
-    law: ShuffledValueStreamLaw, present: int, population: int, value: float
+    law: ShuffledValueStreamLaw,
+    present: int,
+    population: int,
+    value: float,
+    *,
+    windows: int = 1,
+    rounded: bool = False,
 ) -> tuple[float, float]:
-    """Compute `dpstream.aggregators.value_stream.received_errors` for an epoch with one sum."""
-    variance = (population / present) ** 2 * _variance(law, 1, present)
+    """Compute `dpstream.aggregators.value_stream.received_errors` for an epoch with noisy sums.
+
+    `rounded` is as in the aggregator.
+    """
+    variance = (population / present) ** 2 * _variance(law, windows, present, rounded=rounded)
     return variance, unseen_deviation(value, population, present)
 
 

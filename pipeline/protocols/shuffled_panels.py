@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dpstream.aggregators.panel_changes import PanelChanges, PanelWindows
 from dpstream.aggregators.shuffled_panels import ShuffledPanelsAggregator
 from dpstream.pipeline.protocols.change_limits import ChangeLimit, change_limit
 from dpstream.pipeline.protocols.late_calibration import late
@@ -38,7 +39,11 @@ PROTOCOL = Protocol(
     calibrate=late("panels", "calibrate_shuffled"),
     randomizer=PanelDevices,
     aggregation=Aggregation(
-        ShuffledPanelsAggregator, ShuffledPanelsAggregator.from_bytes, change_limit=_change_limit
+        ShuffledPanelsAggregator,
+        ShuffledPanelsAggregator.from_bytes,
+        changes=PanelChanges,
+        window_errors=PanelWindows,
+        change_limit=_change_limit,
     ),
     shuffling=Shuffling(
         # The shuffler adds all noise: the guarantee does not depend on honest users.

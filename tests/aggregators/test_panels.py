@@ -16,6 +16,7 @@ from dpstream.aggregators.estimate import GAP, Participation
 from dpstream.aggregators.panel_changes import PanelChanges, PanelWindows
 from dpstream.aggregators.panel_estimates import SMALL_GROUP, PanelEstimates
 from dpstream.aggregators.panels import PanelsAggregator
+from dpstream.aggregators.shuffled_panels import ShuffledPanelsAggregator
 from dpstream.pipeline.protocols.panels import panel_domain
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.randomizers.panels import (
@@ -23,9 +24,11 @@ from dpstream.randomizers.panels import (
     PanelDevices,
     PanelGroup,
     PanelQuestion,
+    PanelsLaw,
     PanelsParameters,
+    ShuffledPanelsParameters,
 )
-from dpstream.randomizers.panels.calibration import calibrate
+from dpstream.randomizers.panels.calibration import calibrate, calibrate_shuffled
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.topics.manifests import WindowStatus
 
@@ -222,30 +225,51 @@ def test_truncated_and_extended_states_are_rejected() -> None:
 def runs_over(
     parameters: PanelsParameters, values: Sequence[NDArray[np.int64]], seeds: int
 ) -> Iterator[list[PanelEstimates]]:
-    law, devices_per_run = calibrate(parameters, len(values)), len(OF_GROUP)
+    law, devices_per_run = law_of(parameters, len(values)), len(OF_GROUP)
     participation = Participation.constant(len(values), devices_per_run)
     for seed in range(seeds):
         rng = seeded_generator(seed)
-        devices, aggregator = PanelDevices(law), PanelsAggregator(law, parameters)
+        devices = PanelDevices(law)
+        kind = ShuffledPanelsAggregator if law.summed else PanelsAggregator
+        aggregator = kind(law, parameters)
         devices.enroll(devices_per_run, rng, {"group": OF_GROUP})
         found = []
         for epoch, now in enumerate(values, 1):
-            aggregator.add(epoch, devices.report(epoch, now, None, rng), None)
+            words = devices.report(epoch, now, None, rng)
+            released = law.noisy_sums(words, None, rng) if law.summed else words
+            aggregator.add(epoch, released, None)
             estimate = aggregator.estimate(epoch, participation)
             assert estimate is not None
             found.append(estimate)
         yield found
 
 
-def test_changes_and_means_have_errors_that_are_true_or_too_large() -> None:
+def law_of(parameters: PanelsParameters, epochs: int) -> PanelsLaw:
+    if isinstance(parameters, ShuffledPanelsParameters):
+        return calibrate_shuffled(parameters, epochs, 100)
+    return calibrate(parameters, epochs)
+
+
+# Without other questions, all of the error of sums is noise.
+SUMMED = ShuffledPanelsParameters(4.0, 2, QUESTIONS[1:2], GROUPS, PARAMETERS.by, delta=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "asked", "smallest"),
+    [(PARAMETERS, [0, 1, 2], (0.4, 0.7)), (SUMMED, [1], (0.9, 0.9))],
+    ids=["panels", "sums"],
+)
+def test_changes_and_means_have_errors_that_are_true_or_too_large(
+    parameters: PanelsParameters, asked: list[int], smallest: tuple[float, float]
+) -> None:
     """Numbers stay the same, so only noise changes; all other errors are those of every epoch."""
     epochs, lag, window = 8, 2, 4
-    law = calibrate(PARAMETERS, epochs)
-    values = [answers_at(1)] * epochs
-    truth = DOMAIN.ground_truth(values[0], OF_GROUP)
+    law = law_of(parameters, epochs)
+    values = [answers_at(1)[:, asked]] * epochs
+    truth = panel_domain(parameters).ground_truth(values[0], OF_GROUP)
     changed, means = [], []
-    for found in runs_over(PARAMETERS, values, 60):
-        errors, windows = PanelChanges(law, PARAMETERS, lag), PanelWindows(law, PARAMETERS)
+    for found in runs_over(parameters, values, 60):
+        errors, windows = PanelChanges(law, parameters, lag), PanelWindows(law, parameters)
         deviations = [errors.next(each, each.population) for each in found]
         assert deviations[:lag] == [None] * lag
         last = deviations[-1]
@@ -258,7 +282,7 @@ def test_changes_and_means_have_errors_that_are_true_or_too_large() -> None:
         changed.append((found[-1].values - found[-1 - lag].values) / last)
         mean = np.mean([each.values for each in found[window:]], axis=0)
         means.append((mean - truth) / (np.sqrt(windows.variance) / window))
-    for standardized, least in ((np.array(changed), 0.4), (np.array(means), 0.7)):
+    for standardized, least in zip((np.array(changed), np.array(means)), smallest, strict=True):
         squares = np.square(standardized).sum(axis=0)
         assert (stats.chi2.sf(squares / 1.1, len(standardized)) > FALSE_ALARM).all()
         assert (stats.chi2.cdf(squares / least, len(standardized)) > FALSE_ALARM).all()

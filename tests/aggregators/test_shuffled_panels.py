@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 from dpstream.aggregators.estimate import Participation
+from dpstream.aggregators.panel_changes import PanelWindows
 from dpstream.aggregators.panel_estimates import PanelEstimates
 from dpstream.aggregators.shuffled_panels import ShuffledPanelsAggregator
 from dpstream.pipeline.protocols.panels import PanelsForecast, panel_domain
+from dpstream.randomizers.change_kernel import Kernel
 from dpstream.randomizers.panels import (
     ONE,
     PanelDevices,
@@ -190,3 +192,21 @@ def test_rounding_of_numbers_is_part_of_their_error_without_a_boost() -> None:
     booleans, numbers = np.square(found.standard_errors * [1, 2])
     # Twice as many users as are asked: the variance of a sum of ten rounded messages, times four.
     assert numbers - booleans == pytest.approx(4 * 10 / 4 / 256**2, rel=1e-6)
+
+
+def test_error_of_a_mean_over_epochs_is_that_of_its_noisy_sums() -> None:
+    parameters = ShuffledPanelsParameters(1.0, 2, QUESTIONS[1:], GROUPS, (("os",),), delta=1e-6)
+    law, window = calibrate_shuffled(parameters, 8, 100), 4
+    aggregator, people = ShuffledPanelsAggregator(law, parameters), Participation.constant(8, USERS)
+    windows = PanelWindows(law, parameters)
+    for epoch in range(1, 9):
+        if epoch == 5:
+            windows.open_window()
+        heads = [1_000, USERS - 1_000]
+        aggregator.add(epoch, np.array([[*heads, SUM_ZERO, SUM_ZERO]], np.uint64), None)
+        windows.next(aggregator.estimate(epoch, people), USERS)
+    summed = law.summed_laws[0]
+    sums = Kernel(summed.boost, summed.decay).window_variances(8, window)[-1]
+    sizes, noises = np.array([USERS, *heads]), np.array([2, 1, 1])
+    noise = noises * summed.noise.variance + sizes / 4
+    np.testing.assert_allclose(windows.variance, (10 / 256 / sizes) ** 2 * noise * sums, rtol=1e-6)
