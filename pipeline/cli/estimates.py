@@ -123,6 +123,14 @@ def estimates(
             help="Print shares of all users, or of the users in each group, in place of numbers.",
         ),
     ] = False,
+    total: Annotated[
+        bool,
+        typer.Option(
+            "--total",
+            help="Print totals over all users, or over the users in each group, in place of means "
+            "per user: of measures of type count and sum.",
+        ),
+    ] = False,
     ratio: Annotated[
         list[str] | None,
         typer.Option(
@@ -254,6 +262,11 @@ def estimates(
         raise UsageProblem("--norm-sub applies to estimates, not to changes: remove it")
     if plot is not None and follow:
         raise UsageProblem("--plot draws all available epochs: remove --follow")
+    if total and (share or pairs or smoothed or change is not None or plot is not None):
+        raise UsageProblem(
+            "--total shows numbers of events or their sums, as estimated: remove --share, --ratio, "
+            "--difference, --per, --smoothed, --change and --plot"
+        )
     derived = smoothed or change is not None or interval is not None
     if last is not None and derived:
         raise UsageProblem(
@@ -265,7 +278,7 @@ def estimates(
             "--epoch and --date select one epoch: remove --follow, --last, --smoothed, --interval "
             "and --plot"
         )
-    shown = (item, top, range_, quantile, box, crowd, share, ratio, difference, plot)
+    shown = (item, top, range_, quantile, box, crowd, share, total, ratio, difference, plot)
     if cohorts is not None and (derived or single or follow or last is not None or any(shown)):
         raise UsageProblem("--cohorts shows one measure at all epochs: remove the other options")
     if horizon is not None and not smoothed:
@@ -297,11 +310,18 @@ def estimates(
             plain = False
         selected: Query | None = None
         # Printed JSON has the records as published.
-        if cohorts is None and plain and (selection or share or form != "json"):
+        if cohorts is None and plain and (selection or share or total or form != "json"):
             every = form != "table" or file is not None
             selected = rows_query(
-                deployed, selection, every=every, shares=share, simultaneous=simultaneous
+                deployed,
+                selection,
+                every=every,
+                shares=share,
+                totals=total,
+                simultaneous=simultaneous,
             )
+        if total and not isinstance(selected, RowsQuery):
+            raise UsageProblem("--total requires a job with measures, without another query")
         if isinstance(selected, RowsQuery) and change is not None and selected.sums:
             raise UsageProblem(
                 "--change has no intervals for sums of cells of private attributes: remove it"
@@ -344,7 +364,7 @@ def estimates(
         periods = Periods(deployed, interval, change, chosen, of_shares=share, measures=names)
         published = reader.follow(tell) if follow else _notify_if_empty(reader.read(), deployed)
         chosen_one = chosen_epoch(deployed, epoch, date)
-        groups = isinstance(computed, RowsQuery) and selection and not (share or change)
+        groups = isinstance(computed, RowsQuery) and selection and not (share or total or change)
         if chosen_one is not None and groups and form == "table" and file is None:
             _tell_limit(deployed)
             print_groups(deployed, selection, chosen_one, _explained(published, deployed))

@@ -18,7 +18,12 @@ from dpstream.pipeline.jobs.measure_keys import DEFAULT_MINIMUM
 from dpstream.pipeline.results.kinds.headline import Headline
 from dpstream.pipeline.results.known_digits import known_count
 from dpstream.pipeline.results.measure_rows import MeasureRow
-from dpstream.pipeline.results.measure_series import ChosenRows, measure_series, with_rows
+from dpstream.pipeline.results.measure_series import (
+    ChosenRows,
+    measure_series,
+    totals_of,
+    with_rows,
+)
 from dpstream.pipeline.results.measure_words import during, group_words, subject, verb
 from dpstream.pipeline.results.phrases import Sentence, capital, how_sure, nothing, title_label
 from dpstream.pipeline.results.ratios import Amount, share
@@ -53,7 +58,8 @@ def measure_sentence(
     if first.unit == "value":
         number, interval = _mean_words(job, row.measure, triple)
         opening = f"{lead}{capital(subject(job, row.measure))} per user {window}: mean "
-        return Sentence((opening, number, f" (95 % CI {interval}){groups}."))
+        added = _total_words(job, first, record)
+        return Sentence((opening, number, f" (95 % CI {interval}){added}{groups}."))
     if row.value is not None:
         listed = ", ".join(
             f"{row.value} {_count(job, each, record, triple)}" for each, row, triple in totals
@@ -168,6 +174,24 @@ def _count(job: DeployedJob, series: Series, record: EstimateRecord, triple: Tri
     known = known_count(*triple, size_of(series, record))
     word, number = known.words
     return f"{word.lower()} {number}" if known.may_be_none else number
+
+
+def _total_words(job: DeployedJob, mean: Series, record: EstimateRecord) -> str:
+    """Return a mean's total over users and its interval, with two digits of its margin; or ""."""
+    totals = totals_of(job, [mean])
+    if not totals or mean.row is None:
+        return ""
+    ((value, low, high),) = triples_of(totals, record.estimate, NO_QUANTILES).tolist()
+    ends = (job.measures or {})[mean.row.measure].mean
+    half, users = (high - low) / 2, size_of(mean, record)
+    if ends is None or not half > 0:
+        return ""
+    digits = 1 - math.floor(math.log10(half))
+    shown = (
+        f"{round(min(max(each, users * ends.low), users * ends.high), digits):,.{max(0, digits)}f}"
+        for each in (value, low, high)
+    )
+    return f", {next(shown)} in all ({' to '.join(shown)})"
 
 
 def _mean_words(job: DeployedJob, measure: str, triple: Triple) -> tuple[str, str]:

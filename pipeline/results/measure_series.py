@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -13,6 +13,8 @@ from dpstream.pipeline.jobs.job_files import Job
 from dpstream.pipeline.results.measure_rows import MeasureRow, rows_of
 from dpstream.pipeline.results.series import VALUE, Series, SeriesError, Unit, short_id
 
+ADDED: Final = ("count", "sum")
+"""Types of measures whose means have a total over users."""
 NO: Final = "no"
 """Value of rows that count the users whose Boolean answer is no."""
 
@@ -71,6 +73,18 @@ def measured_errors(
         for measure, attributes in dict.fromkeys(places)
         if (measure, attributes) in squares
     ]
+
+
+def totals_of(job: Job, series: Iterable[Series]) -> tuple[Series, ...]:
+    """Return the totals of the series that are means of numbers of events, or of their sums.
+
+    A total is the mean multiplied by the public number of users that it describes.
+    """
+    return tuple(
+        replace(each, id=f"total{each.id}", label=f"{each.label}, total", total=True)
+        for each, row in with_rows(series)
+        if each.unit == "value" and (job.measures or {})[row.measure].type in ADDED
+    )
 
 
 def with_rows(series: Iterable[Series]) -> list[tuple[Series, MeasureRow]]:

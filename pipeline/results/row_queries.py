@@ -15,14 +15,20 @@ from dpstream.pipeline.results.counts_queries import Answer, Items, Query
 from dpstream.pipeline.results.derived_queries import PairQuery, answer_of, item_covariances
 from dpstream.pipeline.results.epoch_cells import Side, epoch_cells
 from dpstream.pipeline.results.measure_rows import MeasureRow
-from dpstream.pipeline.results.measure_series import NO, ChosenRows, measure_series, with_rows
+from dpstream.pipeline.results.measure_series import (
+    NO,
+    ChosenRows,
+    measure_series,
+    totals_of,
+    with_rows,
+)
 from dpstream.pipeline.results.ratios import DerivedNumber, quantile_of
 from dpstream.pipeline.results.series import Series, SeriesError
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.pipeline.values.boxes import QueryError
 from dpstream.pipeline.values.panels import PanelDomain
 
-Statistic = Literal["count", "mean", "share"]
+Statistic = Literal["count", "mean", "share", "total"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +114,8 @@ class RowsQuery(Query):
             reason = cells.missing(each.side.items)
             if reason is not None:
                 shown = DerivedNumber(refused=reason)
-            elif each.statistic == "count":
+            elif each.statistic in ("count", "total"):
+                # The amount of a mean is its total over users.
                 amount = cells.amount(each.side.items)
                 shown = DerivedNumber.around(amount.value, amount.deviation, quantile)
             else:
@@ -125,12 +132,14 @@ def rows_query(
     *,
     every: bool = False,
     shares: bool = False,
+    totals: bool = False,
     simultaneous: bool = False,
 ) -> RowsQuery | None:
-    """Return the query for the chosen rows, by default all totals, or with `every` all rows.
+    """Return the query for the chosen rows, by default those of all users; with `every`, all rows.
 
-    The result is None for a job without items of measures. Raises `QueryError` if no row matches,
-    and if the published data do not determine sums of items.
+    With `shares`, only shares of users are shown; with `totals`, only totals over users. The result
+    is None for a job without items of measures. Raises `QueryError` if no row matches, and if the
+    published data do not determine sums of items.
     """
     series: tuple[Series, ...] = measure_series(job)
     if chosen:
@@ -138,11 +147,20 @@ def rows_query(
             series = chosen.of(series)
         except SeriesError as error:
             raise QueryError(f"--{error}") from None
+    if totals:
+        series = totals_of(job, series)
+        if not series:
+            raise QueryError(
+                "--total requires a measure of type count or sum with 'mean': only such numbers "
+                "have a total over users"
+            )
     if job.domain.kind != "items" or not series:
         return None
     rows = []
     for each, row in with_rows(series):
-        statistic: Statistic = "mean" if each.unit == "value" else "share" if shares else "count"
+        statistic: Statistic = "share" if shares else "count"
+        if each.unit == "value":
+            statistic = "total" if totals else "mean"
         wanted = bool(chosen) or (row.value != NO and (every or not row.attributes))
         if wanted and not (shares and statistic == "mean"):
             rows.append(ShownRow(row, Side(row.label, row.items, row.whole), statistic))

@@ -36,6 +36,7 @@ class Series:
         buckets: First bucket of a range, counted from 0, and the bucket after its last.
         items: Items whose sum the series is; () for a single item.
         row: Measure and attributes of the series; None in jobs without measures.
+        total: True if it is a mean multiplied by its number of users.
     """
 
     id: str
@@ -46,6 +47,7 @@ class Series:
     buckets: tuple[int, int] | None = None
     items: tuple[int, ...] = ()
     row: MeasureRow | None = field(default=None, compare=False)
+    total: bool = False
 
     @property
     def number(self) -> int:
@@ -109,6 +111,8 @@ def triples_of(
     for row, each in enumerate(series):
         if each.items:
             found[row] = _sum(estimate.intervals_of(np.array(each.items)))
+        if each.total:
+            found[row] *= _users_of(each, estimate)
     return found
 
 
@@ -121,6 +125,10 @@ def _sum(intervals: NDArray[np.float64]) -> NDArray[np.float64]:
     values, lows, highs = intervals
     value, width = values.sum(), np.hypot.reduce(np.stack([values - lows, highs - values]), axis=1)
     return np.array([value, value - width[0], value + width[1]])
+
+
+def _users_of(series: Series, estimate: Published | None) -> float:
+    return float(estimate.sizes[series.item - 1]) if isinstance(estimate, PanelEstimates) else 1.0
 
 
 def size_of(series: Series, record: EstimateRecord) -> int:
@@ -147,7 +155,10 @@ def ground_truth_of(
     if estimate is not None and estimate.detection_threshold is not None:
         items = estimate.numbers
     (places,) = np.nonzero(items == series.item)
-    return float(ground_truth[places[0]]) if places.size else None
+    if not places.size:
+        return None
+    users = _users_of(series, estimate) if series.total else 1.0
+    return users * float(ground_truth[places[0]])
 
 
 def short_id(id: str) -> str:

@@ -22,7 +22,7 @@ from dpstream.pipeline.results.cohorts import CohortError, Cohorts
 from dpstream.pipeline.results.derived_queries import pair_query
 from dpstream.pipeline.results.epoch_cells import Side
 from dpstream.pipeline.results.measure_rows import rows_of
-from dpstream.pipeline.results.measure_series import ChosenRows, with_rows
+from dpstream.pipeline.results.measure_series import ChosenRows, totals_of, with_rows
 from dpstream.pipeline.results.pairs import Pair, Statistic
 from dpstream.pipeline.results.periods import Aggregate, Periods
 from dpstream.pipeline.results.roll_ups import RollUpError
@@ -454,6 +454,21 @@ def _asset_response(request: web.Request, asset: Asset) -> web.Response:
 
 
 def _series(state: JobState, query: Mapping[str, str], most: int) -> tuple[Series, ...]:
+    found = _chosen(state, query, most)
+    if one_of(query, "statistic", "published", "total") == "published":
+        return found
+    if "change" in query:
+        raise InvalidQueryError("change: a total has no changes")
+    totals = totals_of(state.job, found)
+    if not totals:
+        raise InvalidQueryError(
+            "statistic: a total requires means of measures of type count or sum; select them with "
+            "measure"
+        )
+    return totals
+
+
+def _chosen(state: JobState, query: Mapping[str, str], most: int) -> tuple[Series, ...]:
     ids = series_ids(query)
     asked = (query.get(name, "") for name in ("measure", "by", "where", "value"))
     selection = ChosenRows.parse(*asked)

@@ -57,7 +57,13 @@ def test_sentence_omits_users_who_are_not_enrolled_yet() -> None:
             {"wau": 14.52},
             # The interval is within the range.
             "Total duration of events “end” per user in the week of June 1, 2026: mean 15 (95 % CI "
-            "0 to 34): ",
+            "0 to 34), 15,000 in all (0 to 34,000): ",
+        ),
+        (
+            "{type: max, number: duration, mean: {low: 0, high: 60}}",
+            {"wau": 14.52},
+            # Largest numbers have no total over users.
+            "Largest duration per user in the week of June 1, 2026: mean 15 (95 % CI 0 to 34): ",
         ),
         (
             "{type: lifecycle, within: 4}",

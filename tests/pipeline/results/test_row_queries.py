@@ -213,6 +213,26 @@ def test_sums_over_a_period_are_those_of_events_per_user(dpstream: Commands, app
     assert (last["epoch"], float(last["estimate"])) == ("2", 4_000.0)
 
 
+def test_totals_are_those_of_all_users_and_of_the_users_of_groups(
+    dpstream: Commands, app: str
+) -> None:
+    def total(*options: object) -> list[dict[str, str]]:
+        output = dpstream("estimates", app, "--total", *options, "--csv", "-").output
+        return [*csv.DictReader(io.StringIO(output))]
+
+    rows = total("--last", 1)
+    assert [row["platform"] for row in rows] == ["", "ios", "other"]
+    assert {(row["measure"], row["statistic"]) for row in rows} == {("spent", "total")}
+    # Means of 12.5, 15 and 5, of 10,000 users, 7,000 and 3,000.
+    assert [float(row["estimate"]) for row in rows] == [125_000, 105_000, 15_000]
+    assert [float(row["standard_error"]) for row in rows] == pytest.approx([5_000, 4_200, 2_700])
+    assert float(rows[0]["ci95_high"]) == pytest.approx(125_000 + 1.96 * 5_000, rel=1e-4)
+    (month,) = total("--measure", "spent", "--interval", 2, "--aggregate", "sum")
+    assert (float(month["sum"]), month["first_epoch"]) == (250_000, "1")
+    printed = dpstream("estimates", app, "--total", "--measure", "spent").output
+    assert [line.split()[-4] for line in printed.splitlines()[1:3]] == ["125,000", "125,000"]
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -262,6 +282,13 @@ def test_sum_with_a_missing_epoch_is_refused(
         (["--where", "platform"], "--where: got 'platform'; expected ATTRIBUTE=VALUE"),
         (["--by", "platform", "--item", "wau"], "remove queries"),
         (["--measure", "spent", "--share"], "--share requires a measure that counts users"),
+        (["--measure", "wau", "--total"], "--total requires a measure of type count or sum"),
+        (["--total", "--share"], "--total shows numbers of events or their sums"),
+        (["--total", "--change", "1"], "--total shows numbers of events or their sums"),
+        (
+            ["--total", "--item", "wau"],
+            "--total requires a job with measures, without another query",
+        ),
     ],
 )
 def test_unknown_measures_and_groups_are_rejected(

@@ -79,6 +79,17 @@ async def test_curves_are_selected_by_measure_and_attributes(cluster: MemoryClus
         (total,) = (await page.get(f"{PATH}/curve?measure=minutes"))["series"]
         assert (total["unit"], total["labels"], total["value"]) == ("value", {}, [0.0, 14.5])
         assert total["population"] is None
+        query = f"{PATH}/curve?measure=minutes&statistic=total"
+        (added,) = (await page.get(query))["series"]
+        assert (added["label"], added["unit"]) == ("minutes, total", "value")
+        assert added["value"] == [0.0, 14_500.0]
+        ((low, high),) = zip(total["ci95_low"][1:], total["ci95_high"][1:], strict=True)
+        ends = added["ci95_low"][1], added["ci95_high"][1]
+        assert ends == pytest.approx((1_000 * low, 1_000 * high), abs=1)
+        groups = (await page.get(f"{query}&by=platform"))["series"]
+        assert [each["labels"]["platform"] for each in groups][:2] == ["ios", "android"]
+        rows = (await page.get(f"{PATH}/table?measure=minutes&statistic=total"))["rows"]
+        assert [row["series"][added["id"]][0] for row in rows] == [14_500.0, 0.0]
         body = await page.get(f"{PATH}/table?measure=mau&by=plan&where=platform=ios&limit=1")
         assert len(body["rows"][0]["series"]) == 3
         for query, why in (
@@ -87,6 +98,9 @@ async def test_curves_are_selected_by_measure_and_attributes(cluster: MemoryClus
             ("where=ios", "where: got 'ios'; expected ATTRIBUTE=VALUE"),
             ("where=platform=tv", "expected one of: ios, android, web, other"),
             ("by=platform&series=1", "series cannot be combined"),
+            ("measure=wau&statistic=total", "requires means of measures of type count or sum"),
+            ("measure=minutes&statistic=total&change=1", "a total has no changes"),
+            ("statistic=sum", "statistic: got 'sum'; expected published or total"),
         ):
             problem = await page.get(f"{PATH}/curve?{query}", 400)
             assert why in problem["error"]
