@@ -32,6 +32,9 @@ class PanelEstimates(EstimatedCounts):
         heads: int64, number of devices that answered the row's question.
         reports: Number of devices that reported.
         population: Number of users.
+        hidden: Zero-based indices of rows that readers are not shown. They have no number, like
+            suppressed rows, but are not listed as such.
+        whole: The published estimates, with numbers for hidden rows; None without hidden rows.
     """
 
     values: NDArray[np.float64]
@@ -41,6 +44,8 @@ class PanelEstimates(EstimatedCounts):
     reports: int
     population: int
     flags: tuple[str, ...] = ()
+    hidden: frozenset[int] = frozenset()
+    whole: PanelEstimates | None = None
 
     @property
     def standard_error(self) -> None:  # type: ignore[override]
@@ -57,7 +62,8 @@ class PanelEstimates(EstimatedCounts):
 
     @property
     def suppressed(self) -> tuple[int, ...]:
-        return tuple((1 + np.flatnonzero(np.isnan(self.values))).tolist())
+        suppressed = np.flatnonzero(np.isnan(self.values)).tolist()
+        return tuple(1 + index for index in suppressed if index not in self.hidden)
 
     @property
     def suppressed_because(self) -> str:
@@ -108,6 +114,21 @@ class PanelEstimates(EstimatedCounts):
     def method(self) -> str:
         return "each row separately, from the devices that are asked its question"
 
+    def hiding(self, rows: NDArray[np.bool_]) -> PanelEstimates:
+        """Return the estimates as readers are shown them, without some rows, shape (rows,)."""
+        return replace(
+            self,
+            values=np.where(rows, np.nan, self.values),
+            standard_errors=np.where(rows, np.nan, self.standard_errors),
+            hidden=frozenset(np.flatnonzero(rows).tolist()),
+            whole=self,
+        )
+
+    @property
+    def shown(self) -> PanelEstimates:
+        """The estimates without the numbers of hidden rows, also in JSON."""
+        return replace(self, whole=None)
+
     def covariance(self, one: int, other: int) -> float:
         """Return the covariance of two labels of a question, among the users of both rows.
 
@@ -135,6 +156,8 @@ class PanelEstimates(EstimatedCounts):
             standard_errors=np.where(known, standard_errors, np.nan),
             reports=earlier.reports + self.reports,
             flags=tuple(dict.fromkeys((*self.flags, *earlier.flags))),
+            hidden=self.hidden | earlier.hidden,
+            whole=None,
         )
 
     def mean_of(
@@ -144,6 +167,7 @@ class PanelEstimates(EstimatedCounts):
         reports: int,
         population: int,
         flags: tuple[str, ...],
+        hidden: frozenset[int],
     ) -> PanelEstimates:
         """Return the means over a window that ends here, of groups of the size they have here."""
         known = np.isfinite(values) & np.isfinite(standard_errors)
@@ -154,13 +178,16 @@ class PanelEstimates(EstimatedCounts):
             reports=reports,
             population=population,
             flags=flags,
+            hidden=hidden,
+            whole=None,
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return the fields as JSON values, with 9 digits; None for a suppressed number."""
+        """Return the published fields as JSON values, with 9 digits; None if suppressed."""
+        published = self.whole or self
         return {
-            "rows": _rounded(self.values),
-            "standard_errors": _rounded(self.standard_errors),
+            "rows": _rounded(published.values),
+            "standard_errors": _rounded(published.standard_errors),
             "sizes": _rounded(self.sizes),
             "heads": self.heads.tolist(),
             "reports": self.reports,

@@ -28,6 +28,7 @@ class EventHistory:
         measures: Measures to answer.
         latest: Columns of labels, with their declared labels, of which the latest is kept.
         firsts: Names of events, () for all, whose first event is kept.
+        starts: First epoch of labels that count as undeclared in earlier epochs, by column.
 
     >>> weekly = Measure("active")
     >>> history = EventHistory([weekly])
@@ -42,9 +43,13 @@ class EventHistory:
         measures: Iterable[Measure],
         latest: Mapping[str, Sequence[str]] = _EMPTY,
         firsts: Iterable[tuple[str, ...]] = (),
+        starts: Mapping[str, Mapping[str, int]] = _EMPTY,
     ) -> None:
         self._tracks = {measure: _Track(measure) for measure in measures}
-        self._latest = {column: _Latest(tuple(values)) for column, values in latest.items()}
+        self._latest = {
+            column: _Latest(tuple(values), starts.get(column, _EMPTY))
+            for column, values in latest.items()
+        }
         self._firsts: dict[tuple[str, ...], tuple[int, int] | None] = dict.fromkeys(firsts)
         self._closed: int | None = None
 
@@ -271,6 +276,7 @@ def _combined(measure: Measure, cells: Sequence[Any]) -> Any:
 @dataclass(slots=True)
 class _Latest:
     labels: tuple[str, ...]
+    starts: Mapping[str, int]
     closed: list[int] | None = None
     open: dict[int, list[int]] = field(default_factory=dict)
 
@@ -282,6 +288,8 @@ class _Latest:
         number = label_number(label, self.labels)
         if not number:
             return
+        if epoch < self.starts.get(label, epoch):
+            number = len(self.labels) + 1
         if closed is not None and epoch <= closed:
             self.closed = _later(self.closed, [moment, number])
         else:

@@ -27,7 +27,7 @@ from dpstream.pipeline.results.published_rows import PublishedRows
 from dpstream.pipeline.results.query_options import default_query
 from dpstream.pipeline.results.roll_ups import WindowRecord
 from dpstream.pipeline.results.smoothing import WITHOUT_INTERVALS
-from dpstream.pipeline.stages.estimate_records import EstimateRecord
+from dpstream.pipeline.stages.estimate_records import EstimateRecord, shown_json
 from dpstream.randomizers.equal_buckets import edge_text, rounded_text
 
 _LABEL_WIDTH = 12
@@ -228,7 +228,9 @@ def _period_lines(periods: Periods) -> Iterator[str]:
 
 
 def record_json(job: DeployedJob, record: EstimateRecord) -> dict[str, Any]:
+    """Return a record as in the topic; rows that the job does not show have no number."""
     body, estimate = record.to_json(), record.estimate
+    body["estimate"] = shown_json(estimate)
     if estimate is not None and estimate.detection_threshold is not None:
         body["estimate"]["labels"] = job.domain.labels(estimate.numbers)
     return body

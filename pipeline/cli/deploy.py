@@ -21,6 +21,7 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.job_files import Job, load_job
 from dpstream.pipeline.jobs.key_files import NoiseKey
 from dpstream.pipeline.jobs.sealed import sealing_periods
+from dpstream.pipeline.jobs.spare_cells import new_names
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.connection import NoClusterError
 from dpstream.pipeline.kafka.deployed_jobs import find_deployed
@@ -80,7 +81,8 @@ def deploy(
 
     In a running job, changes to some settings apply in place: shuffle.grace, topics.retention,
     budget, the keys of devices.tokens, and descriptions for readers (title, description, unit,
-    labels). Without changes, nothing is done. The smallest budget ever declared for a population
+    labels). New values of a private attribute get its spare cells. Without changes, nothing is
+    done. The smallest budget ever declared for a population
     binds all its jobs until --set-budget sets another. Asks for confirmation before --replace ends
     a deployment, and before users are charged again.
     """
@@ -219,6 +221,12 @@ def _print_changes(plan: DeployPlan) -> None:
         print_text(f"  now {length(job)}")
         if job.devices is None:
             print_text("running producers use the new settings after a restart")
+    for name, labels in (new_names(plan.running, job) if plan.running else {}).items():
+        start = job.position_of((job.attributes or {})[name].named[labels[0]])
+        if job.devices is None:
+            print_text(f"restart running producers before {start}; they count {name} by its values")
+        else:
+            print_text(f"devices count {name} by its values once they have the new statement")
     print_text("supervised workers restart automatically; restart workers started by hand")
 
 

@@ -101,7 +101,7 @@ def read_events(
         users=table.users,
         moments=table.positions,
         days=days_of(job.epochs.calendar, table.positions),
-        fields=table.values,
+        fields=domain.at_epochs(table.values, table.epochs),
     )
     return read, events
 

@@ -83,6 +83,7 @@ class UserHistories:
             (self._job.measures or {}).values(),
             self._domain.declared,
             [keys.event for keys in attributes if keys.first_seen],
+            self._domain.starts,
         )
         if document is not None:
             history.restore(document)

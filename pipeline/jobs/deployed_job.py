@@ -33,6 +33,9 @@ from dpstream.topics.message_formats import MessageFormat
 from dpstream.topics.names import Role
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from dpstream.pipeline.jobs.locks import Locks
     from dpstream.randomizers.crowds import CrowdsLaw
     from dpstream.topics.envelopes import ContentFormat
@@ -166,6 +169,15 @@ class DeployedJob(Job):
         return self.protocol_entry.aggregation.change_limit(
             self.law, self.parameters, self.epochs.count
         )
+
+    @cached_property
+    def first_shown(self) -> NDArray[np.int64] | None:
+        """First epoch at which each row of the results is shown; None if all rows always are."""
+        if not any(keys.spare or keys.named for keys in (self.attributes or {}).values()):
+            return None
+        from dpstream.pipeline.jobs.spare_cells import first_shown
+
+        return first_shown(self)
 
     @property
     def added_epochs(self) -> int | None:
@@ -396,8 +408,12 @@ def fingerprint_of(values: Mapping[str, Any]) -> bytes:
     They are the first 16 of a SHA-256 over canonical JSON with the protocol, parameters (without
     `_OUTSIDE_FINGERPRINT`), constants, epochs and ``shuffle.minimum``. If present, it also contains
     measures and breakdowns, a central guarantee, keys and shuffle instances. `values` is a deployed
-    job as JSON values.
+    job as JSON values. Values that a running job names do not change the bytes.
     """
+    if values.get("attributes"):
+        from dpstream.pipeline.jobs.spare_cells import as_deployed
+
+        values = as_deployed(values)
     parameters, epochs, shuffle = values["parameters"], values["epochs"], values.get("shuffle", {})
     zone, instances = epochs.get("timezone"), shuffle.get("instances")
     meaning = {

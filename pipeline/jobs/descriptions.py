@@ -104,6 +104,8 @@ def _events(job: DeployedJob) -> dict[str, Any]:
                     "name": name,
                     "column": keys.column or name,
                     "values": list(keys.values),
+                    **({"spare": keys.spare} if keys.spare else {}),
+                    **({"named": keys.named} if keys.named else {}),
                 }
             )
         else:
@@ -171,10 +173,11 @@ def described(job: DeployedJob, key: Ed25519PrivateKey) -> DeployedJob:
 
 
 def restated(job: DeployedJob, key: Ed25519PrivateKey) -> DeployedJob:
-    """Return the job with a newly signed description that states its current last epoch.
+    """Return the job with a newly signed description that is up to date.
 
-    Everything else in the statement stays as devices have pinned it. The new statement has a higher
-    revision. `key` must be the signing key that devices trust.
+    It states the current last epoch, and the values that have spare cells. Everything else stays as
+    devices have pinned it. The new statement has a higher revision. `key` must be the signing key
+    that devices trust.
     """
     before = job.signed_description
     assert before is not None
@@ -183,16 +186,21 @@ def restated(job: DeployedJob, key: Ed25519PrivateKey) -> DeployedJob:
             f"devices of job {job.name} trust the signing key {before.signer.hex()}; got "
             f"{signer_of(key).hex()}. Deploy with the job's original signing key"
         )
-    statement = json.loads(before.statement)
-    statement["epochs"]["last"] = job.last_epoch
+    statement = _up_to_date(job, before)
     statement["revision"] += 1
     return _signed(job, _canonical(statement), key)
 
 
-def tells_the_last_epoch(job: DeployedJob) -> bool:
-    """Return whether the job has no description, or one that states its current last epoch."""
+def is_up_to_date(job: DeployedJob) -> bool:
+    """Return whether the job has no description, or one that `restated` would not change."""
     current = job.signed_description
-    return current is None or json.loads(current.statement)["epochs"]["last"] == job.last_epoch
+    return current is None or _canonical(_up_to_date(job, current)) == current.statement
+
+
+def _up_to_date(job: DeployedJob, current: SignedDescription) -> dict[str, Any]:
+    statement: dict[str, Any] = json.loads(current.statement)
+    statement["epochs"]["last"] = job.last_epoch
+    return statement | ({} if job.measures is None else {"events": _events(job)})
 
 
 def _signed(job: DeployedJob, statement: str, key: Ed25519PrivateKey) -> DeployedJob:

@@ -54,7 +54,11 @@ NEVER: Final = "never"
 EARLIER: Final = "earlier"
 """Values of `first_seen` without an event, and with one before epoch 1; and of `enrolled`."""
 
+SPARE: Final = "spare {}"
+"""Name of a cell of a private attribute for a value that a running job names later."""
+
 MOST_CELLS: Final = 4_096
+MOST_SPARE: Final = 1_000
 MOST_PANELS: Final = 255
 MOST_ATTRIBUTES: Final = 3
 """Maximum number of attributes in one breakdown."""
@@ -126,6 +130,16 @@ class AttributeKeys(Section):
     column: Column | None = Field(
         None, description="the column with the attribute. Default: the attribute's name"
     )
+    spare: int = Field(
+        0,
+        ge=0,
+        le=MOST_SPARE,
+        description=f"an integer from 0 to {MOST_SPARE:,}: the number of values named later",
+    )
+    named: dict[Column, Annotated[int, Field(ge=1)]] = Field(
+        default_factory=dict,
+        description="the first epoch of each value that a running job has named; set by 'deploy'",
+    )
     first_seen: CalendarDuration | None = Field(
         None, description=f"the period of a device's first event; {DURATION}"
     )
@@ -166,14 +180,24 @@ class AttributeKeys(Section):
                 "public is true, but the period of a first event follows from events, which are "
                 "private. Remove 'public', or use 'enrolled' for the public period of enrollment"
             )
-        if self.first_seen is not None and self.column:
-            raise ValueError("column does not apply to first_seen. Remove the key")
+        if self.first_seen is not None and (self.column or self.spare):
+            key = "column" if self.column else "spare"
+            raise ValueError(f"{key} does not apply to first_seen. Remove the key")
         if self.event and self.first_seen is None:
             raise ValueError("event requires first_seen. Remove the key")
         if self.hide_sizes is not None and not self.public:
             raise ValueError("hide_sizes requires a public attribute. Set 'public: true'")
+        if self.public and (self.spare or self.named):
+            raise ValueError(
+                "spare requires a private attribute: users are divided by a public one when they "
+                "enroll, until the horizon ends. Remove 'spare' or 'public'"
+            )
         if len(set(self.values)) < len(self.values) or "" in self.values:
             raise ValueError("values must be distinct, non-empty labels")
+        if self.named.keys() != set(self.values[len(self.values) - len(self.named) :]):
+            raise ValueError("named must have the last of 'values'. Remove the key")
+        if strange := set(self.values) & set(self.reserved):
+            raise ValueError(f"values has {shown(min(strange))}, a name of a spare cell. Rename it")
         for value in self.values:
             if value in (OTHER, NONE) or set(value) & set("=,:") or value != value.strip():
                 raise ValueError(
@@ -181,6 +205,12 @@ class AttributeKeys(Section):
                     f"{NONE}, without spaces at the ends and without '=', ',' and ':'"
                 )
         return self
+
+    @property
+    def reserved(self) -> tuple[str, ...]:
+        """Names of the spare cells that have no value yet; a name is never used twice."""
+        first = len(self.named) + 1
+        return tuple(map(SPARE.format, range(first, first + self.spare)))
 
 
 class RatioKeys(Section):
@@ -288,6 +318,7 @@ class Measured(Wording):
         if both := set(self.measures) & set(self.attributes or {}):
             raise ValueError(f"attributes has {min(both)}, which is also a measure. Rename one")
         self._check_breakdowns(self.attributes or {})
+        self._check_spares(self.attributes or {})
         for name, ratio in (self.ratios or {}).items():
             for each in (ratio.numerator, ratio.denominator):
                 if each not in self.measures:
@@ -362,6 +393,29 @@ class Measured(Wording):
                 "measures, breakdowns or public values"
             )
 
+    def _check_spares(self, attributes: Mapping[str, AttributeKeys]) -> None:
+        used = {name for each in self.by or () for name in each}
+        columns = [keys.column or name for name, keys in attributes.items() if not keys.first_seen]
+        columns += [each.label for each in (self.measures or {}).values() if each.label]
+        for name, keys in attributes.items():
+            if not (keys.spare or keys.named):
+                continue
+            if name not in used:
+                raise ValueError(
+                    f"attributes.{name}.spare requires a breakdown by {name}. Add {name} to 'by', "
+                    "or remove 'spare'"
+                )
+            if self.trust == "shuffle":
+                raise ValueError(
+                    f"attributes.{name}.spare requires that no party is trusted, because its "
+                    "values can be named in response to results. Remove 'spare' or 'trust'"
+                )
+            if columns.count(keys.column or name) > 1:
+                raise ValueError(
+                    f"attributes.{name}.spare requires a column of its own; column "
+                    f"{keys.column or name} is used twice. Remove 'spare', or copy the column"
+                )
+
     @property
     def public_attributes(self) -> tuple[str, ...]:
         """Public attributes of a breakdown of measures, in the order of declaration."""
@@ -431,10 +485,16 @@ class Measured(Wording):
         declared: dict[str, tuple[str, ...]] = {}
         for column, values in labels:
             declared[column] = tuple(dict.fromkeys((*declared.get(column, ()), *values)))
+        starts: dict[str, Mapping[str, int]] = {}
+        for name, keys in (self.attributes or {}).items():
+            if keys.spare or keys.named:
+                # No label is empty, and undeclared labels keep their number when one is declared.
+                declared[keys.column or name] += ("",) * keys.spare
+                starts[keys.column or name] = keys.named
         numbers = [measure.number for measure in measures if measure.number is not None]
         timed = [name for name, each in (self.measures or {}).items() if each.type == "days"]
         timed += [name for name, keys in (self.attributes or {}).items() if keys.first_seen]
-        return EventDomain(names, numbers, declared, "".join(timed[:1]))
+        return EventDomain(names, numbers, declared, "".join(timed[:1]), starts)
 
     @property
     def panels(self) -> int:
@@ -482,11 +542,16 @@ class Measured(Wording):
             return (EARLIER, *self._periods_of(name))
         return (*keys.values, OTHER) if keys.public else self.values_of(name)
 
+    def shown_values_of(self, name: str) -> tuple[str, ...]:
+        """Return all values of an attribute except those of unnamed spare cells."""
+        reserved = (self.attributes or {})[name].reserved
+        return tuple(value for value in self.all_values_of(name) if value not in reserved)
+
     def values_of(self, name: str) -> tuple[str, ...]:
         """Return all values of a private attribute, in the order of their numbers from 0."""
         keys = (self.attributes or {})[name]
         if keys.first_seen is None:
-            return (NONE, OTHER, *keys.values)
+            return (NONE, OTHER, *keys.values, *keys.reserved)
         return (NEVER, EARLIER, *self._periods_of(name))
 
     def _periods_of(self, name: str) -> Iterator[str]:

@@ -63,7 +63,7 @@ def with_measures(values: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
         return values
     if values.get("protocol") is not None and {"domain", "questions"} & given.keys():
         return values
-    keys = _read(values)
+    keys = read_measured(values)
     question, changes = keys.questions[0], given.get("max_changes")
     if changes is None:
         changes = max(_FEWEST_CHANGES[each.kind] for each in keys.questions)
@@ -127,7 +127,8 @@ def _accuracy(choice: Choice) -> str:
     return f"{choice.error:,.0f} users for {choice.protocol} ({assumed})"
 
 
-def _read(values: Mapping[str, Any]) -> Measured:
+def read_measured(values: Mapping[str, Any]) -> Measured:
+    """Return the keys about events of a job's values; raise `JobError` if they are invalid."""
     measures = values["measures"]
     problems = list(_problems(measures)) if isinstance(measures, Mapping) else []
     if problems:

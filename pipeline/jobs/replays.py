@@ -9,6 +9,7 @@ from dpstream.pipeline.errors import DpstreamError
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, fingerprint_of
 from dpstream.pipeline.jobs.job_differences import describe_difference
 from dpstream.pipeline.jobs.job_files import Job, make_job, validate
+from dpstream.pipeline.jobs.spare_cells import with_names_of
 from dpstream.topics.names import Role
 
 # Keys in which a replay can differ: how reports are read, and keys unrelated to reports.
@@ -40,6 +41,7 @@ def replayed_job(
     difference if `changed` changes the meaning of reports.
     """
     if changed is not None:
+        changed = with_names_of(original, changed)
         rejected = [
             difference
             for difference in describe_difference(original, changed)

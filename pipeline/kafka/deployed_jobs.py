@@ -11,6 +11,7 @@ from dpstream.pipeline.jobs.job_differences import describe_difference
 from dpstream.pipeline.jobs.job_files import Job
 from dpstream.pipeline.jobs.job_phases import JobPhase, Phase
 from dpstream.pipeline.jobs.jobs_topic import JobsTopic
+from dpstream.pipeline.jobs.spare_cells import with_names_of
 from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.topics.names import JOBS_TOPIC
 
@@ -61,6 +62,7 @@ def find_deployed(cluster: Cluster, name: str) -> DeployedJob:
 
 def check_unchanged(running: DeployedJob, job: Job) -> None:
     """Raise DeploymentError if reports have another meaning in a job file than in the job."""
+    job = with_names_of(running, job)
     changes = describe_difference(running, job)
     if changes and deploy_job(job, deployed_at=0).fingerprint != running.fingerprint:
         raise DeploymentError(

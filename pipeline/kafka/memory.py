@@ -273,7 +273,8 @@ class SimulatedCluster:
         records: list[EstimateRecord] = []
         while self._read < end:
             found = self.log.read(Role.ESTIMATES, 0, self._read, end)
-            records += estimates_in(found.records)
+            published = estimates_in(found.records)
+            records += (record.shown_to_readers_of(self.job) for record in published)
             self._read = found.end
         return records
 

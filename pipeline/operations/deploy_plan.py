@@ -1,15 +1,16 @@
 """Plan the deployment of a job before anything is written.
 
 * An unused job name starts a deployment.
-* Under the name of a running job, only operator settings can change. Any other change would alter
-  the meaning or location of reports, and is rejected unless the new deployment replaces the running
-  one.
+* Under the name of a running job, only operator settings can change, and more values of private
+  attributes can name their spare cells. Any other change would alter the meaning or location of
+  reports, and is rejected unless the new deployment replaces the running one.
 * The budget declared in a job file is stored for its population. A budget larger than the smallest
   one declared so far has no effect until an operator explicitly sets the population's budget.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -32,8 +33,11 @@ from dpstream.pipeline.jobs.budgets import (
     period_budgets,
 )
 from dpstream.pipeline.jobs.deployed_job import DeployedJob, deploy_job
+from dpstream.pipeline.jobs.epochs import horizons_between
 from dpstream.pipeline.jobs.job_differences import describe_difference, find_differences
-from dpstream.pipeline.jobs.job_files import Job
+from dpstream.pipeline.jobs.job_files import Job, validate
+from dpstream.pipeline.jobs.job_problems import JobError
+from dpstream.pipeline.jobs.spare_cells import naming_lines, with_names_of
 from dpstream.pipeline.jobs.wording import KEYS as WORDS
 from dpstream.pipeline.kafka.cluster import ClusterError
 from dpstream.pipeline.kafka.deployed_jobs import DeploymentError
@@ -146,17 +150,18 @@ def plan_deployment(
     now: int,
     replace: bool = False,
     set_budget: BudgetChange | None = None,
-    begun: Callable[[DeployedJob], int] = lambda running: 1,
+    latest: Callable[[DeployedJob], int] = lambda running: 1,
 ) -> DeployPlan:
     """Plan the deployment of a job.
 
-    `begun` returns the number of a running job's started horizons. Other arguments are as in
-    `deployments.deploy`. Raises JobError if no constants fit the job's parameters and horizon.
+    `latest` returns a running job's last epoch that has begun; new values of attributes count from
+    the epoch after the next. Other arguments are as in `deployments.deploy`. Raises JobError if no
+    constants fit the job's parameters and horizon.
     """
     running = state.topic.jobs.get(job.name)
     fresh = deploy_job(job, deployed_at=now, deployment=deployment)
     if running is not None and not replace:
-        return _over(running, fresh, state, existing, job, set_budget, begun)
+        return _over(running, fresh, state, existing, job, set_budget, latest)
     rejection: Exception | None = None
     taken = running is not None or job.name in state.topic.unreadable
     if taken and not replace:
@@ -197,11 +202,21 @@ def _over(
     existing: Mapping[str, TopicSettings],
     job: Job,
     set_budget: BudgetChange | None,
-    begun: Callable[[DeployedJob], int],
+    latest: Callable[[DeployedJob], int],
 ) -> DeployPlan:
     other_charges = others(running, state.charges)
-    differences = find_differences(running, job)
-    rejection: Exception | None = _name_rejection(running, fresh, differences)
+    rejection: Exception | None = None
+    try:
+        named = with_names_of(running, job, lambda: latest(running) + 2)
+    except JobError as error:
+        named, rejection = job, error
+    if named is not job:
+        job = named
+        fresh = deploy_job(job, deployed_at=fresh.deployed_at, deployment=fresh.deployment)
+    current = running if fresh.fingerprint != running.fingerprint else _named(running, job)
+    naming = tuple(naming_lines(running, current))
+    differences = find_differences(current, job)
+    rejection = rejection or _name_rejection(running, fresh, differences)
     deployed, step = running, Step.NOTHING
     topics: tuple[TopicChange, ...] = ()
     clocks = tuple(
@@ -211,7 +226,7 @@ def _over(
     declared = state.declared
     if rejection is None and clocks and not differences and set_budget is None:
         step, topics = Step.CHANGE, clocks
-    elif rejection is None and (differences or set_budget is not None):
+    elif rejection is None and (differences or naming or set_budget is not None):
         # Even if another budget is the limit, because an interrupted deployment might have declared
         # it.
         other_limit = job.budget != running.budget or set_budget is not None
@@ -221,9 +236,9 @@ def _over(
         new = _newly_declared(state, changed, set_budget, own, now)
         declared = [*declared, *new]
         step = Step.CHANGE
-        deployed = _with_operators_keys(running, job)
+        deployed = _with_operators_keys(current, job)
         if other_limit and job.epochs.renew:
-            deployed = _with_horizons(deployed, other_charges, declared, begun)
+            deployed = _with_horizons(deployed, other_charges, declared, latest)
         topics = tuple(
             change for change in _topic_changes(deployed, existing) if change.action != "create"
         )
@@ -233,7 +248,7 @@ def _over(
     return DeployPlan(
         step=step,
         running=running,
-        difference=tuple(describe_difference(running, job)),
+        difference=(*naming, *describe_difference(current, job)),
         topics=topics,
         deployed=deployed,
         accounts=tuple(accounts_of(deployed, other_charges, declared)),
@@ -265,15 +280,26 @@ def _with_operators_keys(running: DeployedJob, job: Job) -> DeployedJob:
     )
 
 
+def _named(running: DeployedJob, job: Job) -> DeployedJob:
+    """Return the running job with the values of its attributes as in a job of its fingerprint."""
+    if running.attributes == job.attributes:
+        return running
+    values, own = json.loads(running.to_bytes()), job.to_json()
+    parameters = {**values["parameters"], "questions": own["parameters"]["questions"]}
+    renamed = {"attributes": own["attributes"], "parameters": parameters}
+    return validate(DeployedJob, {**values, **renamed})
+
+
 def _with_horizons(
     job: DeployedJob,
     others: Sequence[Charge],
     declared: Sequence[BudgetDeclaration],
-    begun: Callable[[DeployedJob], int],
+    latest: Callable[[DeployedJob], int],
 ) -> DeployedJob:
     horizons = horizons_within_budget(job, others, declared)
     if horizons is not None and (job.horizons is None or horizons < job.horizons):
-        horizons = max(horizons, begun(job))
+        begun = horizons_between(job.first_epoch, latest(job), job.epochs.count)
+        horizons = max(horizons, begun)
     return job.model_copy(update={"horizons": horizons})
 
 
@@ -401,7 +427,8 @@ def _name_rejection(
     return DeploymentError(
         f"{deployed} with other settings ({changes}); the meaning of its reports is the same. "
         "While a job runs, only shuffle.grace, topics.retention, budget, input, the keys of "
-        f"devices.tokens and display texts ({', '.join(WORDS)}) can change. Undo the other "
+        f"devices.tokens and display texts ({', '.join(WORDS)}) can change, and new values of an "
+        "attribute can use its spare cells. Undo the other "
         f"changes; {begin}"
     )
 

@@ -15,11 +15,10 @@ from dpstream.pipeline.jobs.budgets import Charge
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.descriptions import (
     described,
+    is_up_to_date,
     restated,
     signing_key_at,
-    tells_the_last_epoch,
 )
-from dpstream.pipeline.jobs.epochs import horizons_between
 from dpstream.pipeline.jobs.job_files import Job
 from dpstream.pipeline.jobs.job_phases import phase_key
 from dpstream.pipeline.jobs.jobs_topic import LATEST
@@ -78,7 +77,7 @@ def plan_on(
         now=now,
         replace=replace,
         set_budget=set_budget,
-        begun=lambda running: started_horizons(cluster, running, now),
+        latest=lambda running: latest_epoch(cluster, running, now),
     )
 
 
@@ -115,7 +114,7 @@ def carry_out(cluster: Cluster, plan: DeployPlan, noise_key: Path | None = None)
         raise plan.rejection
     if plan.step is Step.NOTHING:
         return plan.deployed
-    if plan.step is Step.CHANGE and not tells_the_last_epoch(plan.deployed):
+    if plan.step is Step.CHANGE and not is_up_to_date(plan.deployed):
         plan = replaced(plan, deployed=restated(plan.deployed, signing_key_at(signing_key_file())))
     cluster.create_topics(topic.wanted for topic in plan.topics if topic.found is None)
     cluster.alter_topics(
@@ -191,8 +190,8 @@ def _append_job(cluster: Cluster, job: DeployedJob) -> None:
     cluster.append(JOBS_TOPIC, job.to_bytes(), key=job.name.encode())
 
 
-def started_horizons(cluster: Cluster, job: DeployedJob, now: int) -> int:
-    """Count a recurring job's started horizons from manifests, reports and the time `now` (ms)."""
+def latest_epoch(cluster: Cluster, job: DeployedJob, now: int) -> int:
+    """Return the last epoch that has begun, by manifests, reports and the time `now` (ms)."""
     decisions = DecisionLog(job)
     decisions.apply_all(TopicReader(cluster, job, Role.MANIFESTS).read())
     latest = max(job.first_epoch, decisions.decided.highest)
@@ -205,7 +204,7 @@ def started_horizons(cluster: Cluster, job: DeployedJob, now: int) -> int:
     calendar = job.epochs.calendar
     if calendar is not None:
         latest = max(latest, calendar.epoch_of(datetime.fromtimestamp(now / 1000, UTC)))
-    return horizons_between(job.first_epoch, latest, job.epochs.count)
+    return latest
 
 
 def charges(cluster: Cluster) -> list[Charge]:

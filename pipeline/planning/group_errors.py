@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from dpstream.pipeline.jobs.job_files import Job, make_job
-from dpstream.pipeline.jobs.measure_keys import Question
+from dpstream.pipeline.jobs.measure_keys import MOST_CELLS, Question
 from dpstream.pipeline.protocols.forecasts import Forecast
 from dpstream.pipeline.protocols.protocol import Law
 from dpstream.pipeline.results.expected_errors import forecast_of
@@ -75,7 +75,7 @@ def _of_questions(
         asked = _QuestionErrors(
             question, forecast, index if panels else None, weights[index] / sum(weights)
         )
-        values = math.prod(len(each) for _, each in question.attributes)
+        values = math.prod(len(job.shown_values_of(name)) for name, _ in question.attributes)
         cells = len(job.groups) * values
         sizes = [round(users * share) for share in shares] or [users // cells]
         # Cells of a question have the error of all users who are asked it.
@@ -135,6 +135,18 @@ def cheaper_notes(job: Job, users: int) -> tuple[str, ...]:
         f"true', and a measure of a group of {group.users:,} users has an RMSE of "
         f"{group.rmse:,.0f} users ({group.relative:.1%} of the group)",
     )
+
+
+def spare_notes(job: Job) -> Iterator[str]:
+    """Say how many cells of each attribute are spare."""
+    for name, keys in (job.attributes or {}).items():
+        if keys.spare:
+            cells = max(each.cells for each in job.questions if name in dict(each.attributes))
+            yield (
+                f"attributes.{name} has {keys.spare:,} spare cells, for values named later. With "
+                f"them, a question has {cells:,} of {MOST_CELLS:,} possible cells. "
+                "The error of a cell hardly depends on the number of cells"
+            )
 
 
 _VARIED: Final = ("name", "epochs", "measures", "by")

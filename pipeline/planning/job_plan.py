@@ -21,7 +21,12 @@ from dpstream.pipeline.jobs.deployed_job import deploy_job
 from dpstream.pipeline.jobs.job_files import Job
 from dpstream.pipeline.planning.change_budgets import ChangesChoice, weigh_changes
 from dpstream.pipeline.planning.crowd_sizes import CrowdsPlan, plan_crowds
-from dpstream.pipeline.planning.group_errors import MeasureErrors, cheaper_notes, measure_errors
+from dpstream.pipeline.planning.group_errors import (
+    MeasureErrors,
+    cheaper_notes,
+    measure_errors,
+    spare_notes,
+)
 from dpstream.pipeline.planning.outlook import (
     HonestContributors,
     Outlook,
@@ -338,6 +343,7 @@ def plan(
         notes=(
             *_of_measures(job),
             *cheaper_notes(job, users),
+            *spare_notes(job),
             *forecast.notes,
             *(forecast.detection_notes(users) if isinstance(forecast, SearchedForecast) else ()),
             *_of_tables(job, law),

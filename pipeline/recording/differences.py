@@ -61,7 +61,8 @@ def check_comparable(one: DeployedJob, other: DeployedJob) -> None:
             f"{problem}: their protocols are {one.protocol} and {other.protocol}; choose two "
             "jobs with the same protocol"
         )
-    if one.domain.identity != other.domain.identity:
+    # Jobs of one fingerprint count the same, also if one of them has named more values.
+    if one.fingerprint != other.fingerprint and one.domain.identity != other.domain.identity:
         raise IncomparableError(
             f"{problem}: they count different values; choose two jobs with the same domain"
         )

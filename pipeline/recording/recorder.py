@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 
 from dpstream.pipeline.actions import Run, Steps
@@ -81,7 +81,8 @@ def open_recording(
             f"{path} was started with --from-epoch {index.from_epoch}: continue without this "
             "option, or choose another folder"
         )
-    return index
+    # Descriptions, and values of spare cells, can have been named since.
+    return replace(index, job_record=job.to_bytes().decode())
 
 
 class Recorder:

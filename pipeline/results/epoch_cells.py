@@ -41,6 +41,7 @@ MOST_COMPLEMENTED: Final = 256
 _OVERLAP: Final = "the groups have some, but not all, of their users in common"
 _SUPPRESSED: Final = "too few devices of the group reported"
 _INCOMPLETE: Final = "too few devices reported in some epoch of the period"
+_UNNAMED: Final = "the value counted as other at this epoch"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +81,10 @@ class EpochCells(ABC):
 
     def in_users(self, items: Sequence[int]) -> bool:
         return True
+
+    def hides(self, items: Sequence[int]) -> bool:
+        """Return whether readers are not shown any of the items at this epoch."""
+        return False
 
     def missing(self, items: Sequence[int]) -> str | None:
         """Return why the items are not published, if they are not."""
@@ -210,7 +215,12 @@ class PanelCells(EpochCells):
     def in_users(self, items: Sequence[int]) -> bool:
         return all(self._rows[item - 1].question not in self._means for item in items)
 
+    def hides(self, items: Sequence[int]) -> bool:
+        return not self._estimate.hidden.isdisjoint(item - 1 for item in items)
+
     def missing(self, items: Sequence[int]) -> str | None:
+        if self.hides(items):
+            return _UNNAMED
         known = np.isfinite(self._estimate.values[np.array(items, np.intp) - 1])
         if known.all():
             return None

@@ -41,11 +41,14 @@ class MeasureRow:
 def rows_of(job: Job) -> tuple[MeasureRow, ...]:
     """Return all rows of a job, totals before breakdowns; () for a job without measures.
 
-    If one question asks for cells of private attributes, all other rows are sums of cells.
+    Spare cells without a value have no rows. If one question asks for cells of private attributes,
+    all other rows are sums of cells.
     """
-    domain = job.domain
+    domain, attributes = job.domain, job.attributes or {}
     if isinstance(domain, PanelDomain):
-        return tuple(_of_panels(domain))
+        unnamed = {(n, value) for n, keys in attributes.items() for value in keys.reserved}
+        rows = _of_panels(domain)
+        return tuple(row for row in rows if unnamed.isdisjoint(row.attributes.items()))
     if job.measures is None:
         return ()
     (question,) = job.questions

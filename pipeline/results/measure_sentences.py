@@ -103,8 +103,16 @@ def other_warnings(job: DeployedJob, record: EstimateRecord | None) -> Iterator[
             yield (
                 f"At least {math.floor(100 * found.low)} % of the {job.people} who are counted in "
                 f"{epoch_name(job, record.epoch).name} have a {name} that the job file does not "
-                "list. Their number is in the group other"
+                f"list. Their number is in the group other{_remedy(job, name)}"
             )
+
+
+def _remedy(job: DeployedJob, name: str) -> str:
+    left = (job.attributes or {})[name].spare
+    if not left:
+        return ""
+    cells = "1 spare cell is" if left == 1 else f"{left:,} spare cells are"
+    return f"; {cells} left: add values to attributes.{name}.values and deploy the job file again"
 
 
 def _sum(triples: Sequence[Triple]) -> Amount:
@@ -142,10 +150,13 @@ def _groups(job: DeployedJob, series: Sequence[Series], record: EstimateRecord) 
     if len(known) > MOST_GROUPS:
         parts.append(f"{len(known) - MOST_GROUPS:,} smaller groups")
     shown = {each.id for each, *_ in known}
+    hidden: frozenset[int] = getattr(record.estimate, "hidden", frozenset())
     small = [
         row
         for each, row in with_rows(chosen)
-        if each.id not in shown and not _to_come(job, row, record.epoch)
+        if each.id not in shown
+        and each.item - 1 not in hidden
+        and not _to_come(job, row, record.epoch)
     ]
     text = f": {', '.join(parts)}" if parts else ""
     if small:

@@ -58,11 +58,11 @@ def measured_errors(
     """
     if job.domain.columns is None or job.domain.kind != "items":
         return []
-    rows, squares = rows_of(job), dict[tuple[str, str], list[NDArray[np.float64]]]()
-    places = [(row.measure, ", ".join(row.attributes)) for row in rows]
+    squares = dict[tuple[str, str], list[NDArray[np.float64]]]()
+    places = {row.items: (row.measure, ", ".join(row.attributes)) for row in rows_of(job)}
     for numbers, errors in found:
         for number, error in zip(numbers.tolist(), errors, strict=True):
-            squares.setdefault(places[number - 1], []).append(np.square(error))
+            squares.setdefault(places[number,], []).append(np.square(error))
     means = {name for name, measure in (job.measures or {}).items() if measure.answer == "mean"}
     return [
         MeasuredError(
@@ -70,7 +70,7 @@ def measured_errors(
             measure in means,
             float(np.sqrt(np.mean(squares[measure, attributes]))),
         )
-        for measure, attributes in dict.fromkeys(places)
+        for measure, attributes in dict.fromkeys(places.values())
         if (measure, attributes) in squares
     ]
 

@@ -140,7 +140,10 @@ class RollUps:
         about = reports, population, (*self._flags, *incomplete)
         last = self._estimates[-1] if self._estimates else None
         if isinstance(last, PanelEstimates):
-            return last.mean_of(values, np.sqrt(self._errors.variance) / divisor, *about)
+            rows = (each for each in self._estimates if isinstance(each, PanelEstimates))
+            hidden = frozenset[int]().union(*(each.hidden for each in rows))
+            deviations = np.sqrt(self._errors.variance) / divisor
+            return last.mean_of(values, deviations, *about, hidden)
         deviation = math.sqrt(float(self._errors.variance)) / divisor
         width = NORMAL_95 * deviation
         if self._job.domain.kind == "value":

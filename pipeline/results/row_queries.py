@@ -111,6 +111,8 @@ class RowsQuery(Query):
         quantile = quantile_of(len(self.rows) if self.simultaneous else 1)
         found = []
         for number, each in enumerate(self.rows, start=1):
+            if cells.hides(each.side.items):
+                continue
             reason = cells.missing(each.side.items)
             if reason is not None:
                 shown = DerivedNumber(refused=reason)

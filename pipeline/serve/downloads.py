@@ -16,7 +16,7 @@ from dpstream.pipeline.results.published_rows import PublishedRows
 from dpstream.pipeline.results.series import Series
 from dpstream.pipeline.serve.history import Point, check_estimate
 from dpstream.pipeline.serve.views import NOT_PRIVATE, triples_json
-from dpstream.pipeline.stages.estimate_records import EstimateRecord
+from dpstream.pipeline.stages.estimate_records import EstimateRecord, shown_json
 
 _LOG = logging.getLogger(__name__)
 
@@ -100,7 +100,7 @@ class Download:
         if self.series:
             body["series"] = {each.id: triple for each, triple in triples_json(point, self.series)}
         else:
-            body["estimate"] = None if record.estimate is None else record.estimate.to_json()
+            body["estimate"] = shown_json(record.estimate)
             if record.estimate is not None and record.estimate.detection_threshold is not None:
                 body["labels"] = self.job.domain.labels(record.estimate.numbers)
         if self.ground_truths is not None:

@@ -19,6 +19,7 @@ from dpstream.pipeline.devices.ground_truths import (
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.epoch_words import at_midnight, epoch_name, period
 from dpstream.pipeline.jobs.job_phases import Phase
+from dpstream.pipeline.jobs.spare_cells import NEVER_SHOWN
 from dpstream.pipeline.results.changes import Changes
 from dpstream.pipeline.results.kinds import kind_of
 from dpstream.pipeline.results.measure_sentences import other_warnings
@@ -268,12 +269,14 @@ def _begins(calendar: EpochCalendar, epoch: int) -> int | None:
 
 def series_json(job: DeployedJob, series: Series) -> dict[str, Any]:
     if series.row is not None:
-        row = series.row
+        row, starts = series.row, job.first_shown
+        first = 1 if starts is None or not series.item else int(starts[series.item - 1])
         return {
             **series.to_json(),
             "measure": row.measure,
             "labels": dict(row.attributes),
             "answer": row.value,
+            **({"first_epoch": first} if first > 1 else {}),
         }
     counts = series.id == VALUE.id and series.unit == "users"
     label = kind_of(job.domain).counted(job)[1] if counts else None
@@ -294,7 +297,12 @@ def _domain(state: JobState, most: int) -> dict[str, Any]:
     domain = state.job.domain
     listed = None
     if domain.size - 1 <= most and domain.items is not None:
-        listed = list(domain.items)
+        starts = state.job.first_shown
+        listed = [
+            item
+            for index, item in enumerate(domain.items)
+            if starts is None or starts[index] != NEVER_SHOWN
+        ]
     crowds = {} if domain.column is None else {"crowds": list(domain.crowds)}
     return {"kind": domain.kind, "items": listed, **crowds}
 
@@ -317,7 +325,7 @@ def _measures(job: DeployedJob) -> dict[str, Any]:
         "by": [
             {
                 "attributes": list(names),
-                "values": {name: list(job.all_values_of(name)) for name in names},
+                "values": {name: list(job.shown_values_of(name)) for name in names},
                 "public": public.issuperset(names),
             }
             for names in (job.by or () if job.measures else ())

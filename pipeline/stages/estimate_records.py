@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import import_module
 from math import isfinite
@@ -76,6 +76,17 @@ class EstimateRecord:
             *([] if averaged is None else [f"mean of {averaged:,} {epochs}"]),
             *self.flags,
         ]
+
+    def shown_to_readers_of(self, job: DeployedJob) -> EstimateRecord:
+        """Return the record without the rows that the job does not show at its epoch."""
+        starts, estimate = job.first_shown, self.estimate
+        if starts is None or not isinstance(
+            estimate, _several("panel_estimates", "PanelEstimates")
+        ):
+            return self
+        if not estimate.may_be_of(len(starts)):
+            return self
+        return replace(self, estimate=estimate.hiding(starts > self.epoch))
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -179,13 +190,20 @@ class EstimateListener(Protocol):
     def next(self, record: EstimateRecord) -> None: ...
 
 
+def shown_json(estimate: Published | None) -> dict[str, Any] | None:
+    """Return an estimate as JSON values; hidden rows have no number."""
+    if isinstance(estimate, _several("panel_estimates", "PanelEstimates")):
+        estimate = estimate.shown
+    return None if estimate is None else estimate.to_json()
+
+
 def own_estimate(job: DeployedJob, value: bytes) -> EstimateRecord | None:
     try:
         record = EstimateRecord.from_bytes(value)
     except CodecError:
         return None
     own = record.deployment == job.deployment and epoch_problem(job, record.epoch) is None
-    return record if own else None
+    return record.shown_to_readers_of(job) if own else None
 
 
 class FirstEstimates:

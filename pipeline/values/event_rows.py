@@ -17,6 +17,8 @@ from dpstream.pipeline.values.value_domains import ValueDomain
 from dpstream.randomizers.event_histories import label_number
 from dpstream.randomizers.measures import OTHER
 
+_EMPTY: Final[Mapping[str, Any]] = {}
+
 EVENT: Final = "event"
 """Column with the names of events; ``input.columns`` can rename it."""
 
@@ -30,6 +32,7 @@ class EventDomain(ValueDomain):
       other label, and 0 if the field is empty.
 
     `timed` names a measure or attribute for which rows must have times; empty without any.
+    `starts` has the first epoch of labels that are undeclared in earlier epochs, by column.
 
     >>> domain = EventDomain(["search"], [], {"plan": ["free", "pro"]})
     >>> domain.fields, domain.parse_fields([["open", "search"], ["pro", ""]], 2)[0].tolist()
@@ -49,8 +52,10 @@ class EventDomain(ValueDomain):
         numbers: Iterable[str],
         labels: Mapping[str, Sequence[str]],
         timed: str = "",
+        starts: Mapping[str, Mapping[str, int]] = _EMPTY,
     ) -> None:
         self.timed = timed
+        self.starts = starts
         self.names = tuple(dict.fromkeys(names))
         self.numbers = tuple(dict.fromkeys(numbers))
         self.declared = {column: tuple(values) for column, values in labels.items()}
@@ -99,6 +104,19 @@ class EventDomain(ValueDomain):
         """
         known = ("none", *self.declared[column], OTHER)
         return [values.index(each) if each in values else 1 for each in known]
+
+    def at_epochs(
+        self, fields: NDArray[np.int64], epochs: NDArray[np.integer]
+    ) -> NDArray[np.int64]:
+        """Return rows as they count at their epochs: before a label's start, it is undeclared."""
+        for column, starts in self.starts.items():
+            place, labels = self.place_of(column), self.declared[column]
+            for label, start in starts.items():
+                early = (fields[:, place] == labels.index(label) + 1) & (epochs < start)
+                if early.any():
+                    fields = fields.copy()
+                    fields[early, place] = len(labels) + 1
+        return fields
 
     def event_of(self, row: Sequence[int]) -> tuple[str, dict[str, float], dict[str, str]]:
         """Return the name, numbers and labels of a row, as arguments of `EventHistory.record`.

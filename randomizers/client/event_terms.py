@@ -73,7 +73,8 @@ def _of_private(attribute: PrivateAttribute) -> str:
     if attribute.column is None:
         return f"when {_used(attribute.event)} for the first time"
     values = ", ".join(("none", *attribute.labels, "other"))
-    return f"your {attribute.name}, as one of: {values}"
+    later = f", or one that is named later ({attribute.spare} at most)" if attribute.spare else ""
+    return f"your {attribute.name}, as one of: {values}{later}"
 
 
 def _used(events: Sequence[str]) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 from unicodedata import normalize
 
@@ -41,9 +41,11 @@ class PrivateAttribute:
         column: Column of events with the attribute's labels; None if it is the time of the first
             event.
         labels: Declared labels; others count as "other".
-        cells: Number of values, including none and other, or never and earlier.
+        cells: Number of values, including none and other, or never and earlier, and spare ones.
         event: Names of the events of which the first counts; () for all.
         periods: Start times of the periods in which the first event is; None with a column.
+        spare: Number of values that can be named later.
+        starts: First epoch of labels that were named while the job ran; earlier, they are "other".
     """
 
     name: str
@@ -52,6 +54,13 @@ class PrivateAttribute:
     cells: int
     event: tuple[str, ...] = ()
     periods: EpochClock | None = None
+    spare: int = 0
+    starts: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """The labels, and an empty text for each that can be named later: no label is empty."""
+        return (*self.labels, *("",) * self.spare)
 
     def number(self, history: EventHistory, epoch: int) -> int:
         """Return the attribute's value at the end of an epoch, from 0, below `cells`."""
@@ -162,8 +171,9 @@ class DeviceEvents:
         """Return the history with the contents of `EventHistory.to_json`, or an empty one."""
         history = EventHistory(
             self.measures.values(),
-            {each.column: each.labels for each in self.private if each.column is not None},
+            {each.column: each.places for each in self.private if each.column is not None},
             dict.fromkeys(each.event for each in self.private if each.column is None),
+            {each.column: each.starts for each in self.private if each.column is not None},
         )
         if saved is not None:
             history.restore(saved)
@@ -278,12 +288,42 @@ def _private(body: Mapping[str, Any], start: int) -> PrivateAttribute:
         count = _count(body["periods"])
         periods = EpochClock(start, length["months"], length["milliseconds"], count, 1, None)
         return PrivateAttribute(name, None, (), 2 + count, _texts(body["event"], least=0), periods)
-    labels = _texts(body["values"])
-    return PrivateAttribute(name, _text(body["column"]), labels, 2 + len(labels))
+    labels, spare = _texts(body["values"]), _count(body.get("spare", 0), least=0)
+    starts = {_text(label): _count(start) for label, start in body.get("named", {}).items()}
+    if starts.keys() != set(labels[len(labels) - len(starts) :]):
+        raise ValueError("named values are not the last ones of an attribute")
+    cells = 2 + len(labels) + spare
+    return PrivateAttribute(name, _text(body["column"]), labels, cells, spare=spare, starts=starts)
 
 
-def _count(number: Any) -> int:
-    if type(number) is not int or not 1 <= number <= _MOST_CELLS:
+def same_but_for_names(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Return whether the events of two statements are the same, but one names more spare values."""
+    if {**one, "private": []} != {**other, "private": []}:
+        return False
+    pairs = zip(one["private"], other["private"], strict=False)
+    return len(one["private"]) == len(other["private"]) and all(
+        earlier == later or _names_more(earlier, later) or _names_more(later, earlier)
+        for earlier, later in pairs
+    )
+
+
+def _names_more(earlier: Mapping[str, Any], later: Mapping[str, Any]) -> bool:
+    if not (later.get("named") and "values" in earlier):
+        return False
+    more = later["values"][len(earlier["values"]) :]
+    named = {label: later["named"].get(label) for label in more}
+    spare = later.get("spare", 0) + len(more)
+    extended = {
+        **earlier,
+        "values": [*earlier["values"], *more],
+        "spare": later.get("spare", 0),
+        "named": {**earlier.get("named", {}), **named},
+    }
+    return spare == earlier.get("spare", 0) and extended == {"spare": 0, **later}
+
+
+def _count(number: Any, least: int = 1) -> int:
+    if type(number) is not int or not least <= number <= _MOST_CELLS:
         raise ValueError(f"got {number!r} values of an attribute; expected at most {_MOST_CELLS}")
     return number
 

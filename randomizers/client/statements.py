@@ -13,7 +13,7 @@ from dpstream.randomizers.client.amounts import DELTA_DIGITS, EPSILON_DIGITS, sp
 from dpstream.randomizers.client.device_errors import StatementError
 from dpstream.randomizers.client.ed25519 import is_good
 from dpstream.randomizers.client.epoch_clock import EpochClock
-from dpstream.randomizers.client.events import DeviceEvents
+from dpstream.randomizers.client.events import DeviceEvents, same_but_for_names
 from dpstream.randomizers.client.values import DeviceValues
 from dpstream.topics.envelopes import ContentFormat
 
@@ -92,12 +92,18 @@ class Statement:
                 return period.key
         return None
 
-    def differs_in_last_epoch_alone(self, other: Statement) -> bool:
-        """Return whether two statements are the same except for their revision and last epoch."""
+    def is_revision_of(self, other: Statement) -> bool:
+        """Return whether two statements are the same except for what a revision can change.
+
+        These are the last epoch, and the values that spare cells have.
+        """
         bodies = [json.loads(each.text) for each in (self, other)]
+        events = [body.pop("events", None) for body in bodies]
         for body in bodies:
             body["revision"] = body["epochs"]["last"] = None
-        return json.dumps(bodies[0], sort_keys=True) == json.dumps(bodies[1], sort_keys=True)
+        one, second = (json.dumps(body, sort_keys=True) for body in bodies)
+        same = events[0] == events[1]
+        return one == second and (same or (None not in events and same_but_for_names(*events)))
 
     def charge_index(self, epoch: int) -> int:
         """Return the horizon or epoch that is charged for an epoch's report."""

@@ -128,14 +128,14 @@ def check_newer(document: Document, statement: Statement) -> None:
     """Raise `StatementError` if a statement is older than the accepted one or contradicts it.
 
     Within the same deployment, a later revision can change the last epoch, for example after a
-    change of the budget. Everything else is pinned.
+    change of the budget, and give values to spare cells. Everything else is pinned.
     """
     member = document.member(statement.job)
     pinned = None if member is None else member.statement
     if pinned is not None and pinned.deployment == statement.deployment:
         if pinned.text == statement.text:
             return
-        if not pinned.differs_in_last_epoch_alone(statement):
+        if not statement.is_revision_of(pinned):
             raise StatementError(
                 "the server's statement of this deployment changed since the device joined: the "
                 "device keeps the statement it joined with"

@@ -134,14 +134,16 @@ export class Breakdowns {
 
   async #groups(signal) {
     const { breakdown, where } = this.shown;
-    const every = this.#series(breakdown, where);
+    const named = this.#series(breakdown, where);
+    // Earlier, a value that the running job named counted as other.
+    const at = (epoch) => named.filter(({ first_epoch: first = 1 }) => first <= epoch);
     const path = (what) => jobPath(this.model.name, what);
     const { detail } = this.model;
     const asked = { measure: measureOf(detail).name, by: breakdown.attributes.filter((name) => !where.some(([each]) => each === name)).join(","), where: view.state.where };
     const rowOf = async (epoch) => (await ask(path("table"), { ...asked, from: epoch, to: epoch, limit: 1 }, signal)).rows[0];
     const latest = await rowOf("");
     if (!latest) return { drawn: [h("p", { class: "empty" }, "No estimate yet; this page updates automatically.")] };
-    const sorted = ({ series }) => [...every].sort((one, other) => (series[other.id]?.[0] ?? -Infinity) - (series[one.id]?.[0] ?? -Infinity));
+    const sorted = ({ epoch, series }) => at(epoch).sort((one, other) => (series[other.id]?.[0] ?? -Infinity) - (series[one.id]?.[0] ?? -Infinity));
     const ids = sorted(latest).slice(0, MOST_GROUPS).map(({ id }) => id).join(",");
     const { series } = await ask(path("curve"), { series: ids, columns: COLUMNS }, signal);
     const drawn = [this.#charts(series, where)];

@@ -27,10 +27,11 @@ export class EventHistory {
    * @param {Measure[]} measures - different measures, to answer
    * @param {Record<string, string[]>} [latest] - declared labels of columns of which the latest is kept
    * @param {string[][]} [firsts] - different names of events, all if empty, whose first event is kept
+   * @param {Record<string, Record<string, number>>} [starts] - first epoch of labels, by column; undeclared in earlier epochs
    */
-  constructor(measures, latest = {}, firsts = []) {
+  constructor(measures, latest = {}, firsts = [], starts = {}) {
     this.#tracks = measures.map((measure) => new Track(measure));
-    this.#latest = Object.entries(latest).map(([column, labels]) => ({ column, latest: new Latest(labels) }));
+    this.#latest = Object.entries(latest).map(([column, labels]) => ({ column, latest: new Latest(labels, starts[column] ?? {}) }));
     this.#firsts = /** @type {{ events: string[], first: [number, number] | null }[]} */ (firsts.map((events) => ({ events, first: null })));
   }
 
@@ -266,9 +267,10 @@ class Latest {
   /** @type {Map<number, [number, number]>} */
   open = new Map();
 
-  /** @param {string[]} labels */
-  constructor(labels) {
+  /** @param {string[]} labels @param {Record<string, number>} starts */
+  constructor(labels, starts) {
     this.labels = labels;
+    this.starts = starts;
   }
 
   get value() {
@@ -277,7 +279,8 @@ class Latest {
 
   /** @param {number | null} closed @param {number} epoch @param {number} moment @param {string} label */
   record(closed, epoch, moment, label) {
-    const number = labelNumber(label, this.labels);
+    const early = Object.hasOwn(this.starts, label) && epoch < this.starts[label];
+    const number = early ? this.labels.length + 1 : labelNumber(label, this.labels);
     if (!number) return;
     if (closed !== null && epoch <= closed) this.closed = later(this.closed, [moment, number]);
     else this.open.set(epoch, later(this.open.get(epoch) ?? null, [moment, number]));

@@ -24,7 +24,7 @@ from dpstream.pipeline.jobs.key_files import CollectorKey, WrongKeyError
 from dpstream.pipeline.jobs.replays import deploy_replay, replayed_job
 from dpstream.pipeline.jobs.sealing_keys import make_key_pair, public_bytes
 from dpstream.pipeline.kafka.cluster import Cluster
-from dpstream.pipeline.operations.deployments import deploy, started_horizons
+from dpstream.pipeline.operations.deployments import deploy, latest_epoch
 from dpstream.pipeline.protocols.registry import PROTOCOLS
 from tests.support.memory_cluster import MemoryCluster
 
@@ -187,13 +187,13 @@ def test_horizons_are_counted_from_the_first_epoch_of_the_deployment() -> None:
     assert json.loads(statement_of(fitted))["epochs"]["last"] == 40
 
 
-def test_number_of_started_horizons_grows_with_time_since_deployment() -> None:
+def test_latest_epoch_grows_with_time_since_deployment() -> None:
     day = 86_400_000
     cluster = cast(Cluster, MemoryCluster())
     deployed_at = 1_767_225_600_000 + 29 * day
     job = deploy(cluster, job_of(text=RENEWING), deployment=bytes(16), now=deployed_at)
-    found = [started_horizons(cluster, job, deployed_at + days * day) for days in (0, 2, 3)]
-    assert found == [1, 1, 2]
+    found = [latest_epoch(cluster, job, deployed_at + days * day) for days in (0, 2, 3)]
+    assert found == [30, 32, 33]
 
 
 def test_replay_counts_the_horizons_of_the_original_job() -> None:

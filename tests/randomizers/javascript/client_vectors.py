@@ -155,6 +155,14 @@ DIVIDED: Final = {
     ),
 }
 """Job with several questions and public groups."""
+SPARED: Final = _measured(
+    "plans",
+    "panels",
+    {"active": {"type": "active", "within": 3}},
+    attributes={"plan": {"values": ["free", "pro"], "spare": 2}},
+    by=["plan"],
+)
+"""Job whose private attribute has spare cells."""
 SUMMED_BY_THE_SHUFFLER: Final = {
     **DIVIDED,
     "name": "sums",
@@ -514,6 +522,34 @@ def of_panels(values: Mapping[str, Any], laws: Mapping[str, Any]) -> dict[str, A
     return recorder.to_json()
 
 
+def of_names(laws: Mapping[str, Any]) -> dict[str, Any]:
+    """Record a device whose job names a value from epoch 4 on, and then contradicts itself."""
+    first = deployed(SPARED, constants=laws.get("plans"))
+    recorder = Recorder("client names", first, (50, 1))
+    collector, revisions = recorder.collector, [first]
+    collector.open_before = 1
+    recorder.does("terms")
+    recorder.does("join")
+    for label, start in (("team", 4), ("team", 5), ("club", 4)):
+        keys = {"values": ["free", "pro", label], "spare": 1, "named": {label: start}}
+        job = deployed(SPARED | {"attributes": {"plan": keys}}, constants=laws.get("plans"))
+        told = {"signed_description": first.signed_description}
+        revisions.append(restated(job.model_copy(update=told), OPERATOR))
+    for epoch in range(6):
+        recorder.does("attributes", {"plan": ("team", "free", "club")[epoch % 3]})
+        if epoch in (1, 3):
+            recorder.does("attributes", {"plan": "team"})
+        recorder.wait(DAY)
+        if epoch == 2:
+            collector.job = revisions[1]
+            recorder.does("join terms")
+        recorder.does("report events")
+    for job in (first, *revisions[2:]):
+        collector.job = job
+        recorder.does("join terms")
+    return recorder.to_json()
+
+
 def of_strangers() -> dict[str, Any]:
     key = Ed25519PrivateKey.from_private_bytes(bytes(32))
     recorder = Recorder("client strangers", deployed(key=key))
@@ -787,6 +823,7 @@ def client_vectors(earlier: Mapping[str, Any] | None) -> dict[str, Any]:
             of_summed_events(laws),
             of_panels(DIVIDED, laws),
             of_panels(SUMMED_BY_THE_SHUFFLER, laws),
+            of_names(laws),
             of_strangers(),
             of_revisions(),
             *(of_lies_about_time(values, laws) for values in (STREAM, SETS)),

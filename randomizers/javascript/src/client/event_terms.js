@@ -58,9 +58,10 @@ export function measureSentence(measure, span) {
 }
 
 /** @param {import('./events.js').PrivateAttribute} attribute */
-function ofPrivate({ name, column, labels, event }) {
+function ofPrivate({ name, column, labels, spare, event }) {
   if (column === null) return `when ${used(event)} for the first time`;
-  return `your ${name}, as one of: ${['none', ...labels, 'other'].join(', ')}`;
+  const later = spare ? `, or one that is named later (${spare} at most)` : '';
+  return `your ${name}, as one of: ${['none', ...labels, 'other'].join(', ')}${later}`;
 }
 
 /** @param {string[]} events */

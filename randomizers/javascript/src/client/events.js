@@ -7,7 +7,7 @@ import { ClientError } from './errors.js';
 
 /** @typedef {import('../measures.js').Measure} Measure */
 /** @typedef {{ name: string, values: string[] }} PublicAttribute */
-/** @typedef {{ name: string, column: string | null, labels: string[], cells: number, event: string[], periods: import('./epoch_clock.js').Epochs | null }} PrivateAttribute */
+/** @typedef {{ name: string, column: string | null, labels: string[], cells: number, event: string[], periods: import('./epoch_clock.js').Epochs | null, spare: number, starts: Record<string, number> }} PrivateAttribute */
 /** @typedef {{ name: string, measure: Measure, private: PrivateAttribute[] }} Question */
 /** @typedef {{ questions: Question[], public: PublicAttribute[], private: PrivateAttribute[], several: boolean, sets: boolean, text: string }} Events */
 
@@ -43,15 +43,57 @@ export function readEvents({ events, epochs, values, law, protocol }) {
 }
 
 /** @param {any} body @param {number} start @returns {PrivateAttribute} */
-function readPrivate({ name, column, values, first_seen: length, event, periods: count }, start) {
+function readPrivate({ name, column, values, spare = 0, named: starts = {}, first_seen: length, event, periods: count }, start) {
   text(name);
   if (length !== undefined) {
     const { months, milliseconds } = length;
     const periods = { start, months, milliseconds, count: counted(count), first: 1, last: null };
-    return { name, column: null, labels: [], cells: 2 + count, event: texts(event), periods };
+    return { name, column: null, labels: [], cells: 2 + count, event: texts(event), periods, spare: 0, starts: {} };
   }
   const labels = texts(values);
-  return { name, column: text(column), labels, cells: 2 + labels.length, event: [], periods: null };
+  const later = Object.keys(starts);
+  const last = labels.slice(labels.length - later.length);
+  Object.values(starts).forEach((each) => counted(each));
+  if (later.length > labels.length || !later.every((label) => last.includes(label))) {
+    throw new Error('named values are not the last ones of an attribute');
+  }
+  const cells = 2 + labels.length + counted(spare, 0);
+  return { name, column: text(column), labels, cells, event: [], periods: null, spare, starts };
+}
+
+/**
+ * Return whether the events of two statements are the same, but one names more spare values.
+ *
+ * @param {any} one
+ * @param {any} other
+ */
+export function sameButForNames(one, other) {
+  const [first, second] = [one, other].map((events) => key({ ...events, private: events.private.length }));
+  return (
+    first === second &&
+    one.private.every((/** @type {any} */ each, /** @type {number} */ at) => {
+      const also = other.private[at];
+      return sorted(each) === sorted(also) || namesMore(each, also) || namesMore(also, each);
+    })
+  );
+}
+
+/** @param {any} earlier @param {any} later */
+function namesMore(earlier, later) {
+  if (!later.named || !earlier.values) return false;
+  const more = later.values.slice(earlier.values.length);
+  const starts = Object.fromEntries(more.map((/** @type {string} */ label) => [label, later.named[label]]));
+  const spare = later.spare ?? 0;
+  const values = [...earlier.values, ...more];
+  const extended = { ...earlier, values, spare, named: { ...earlier.named, ...starts } };
+  return spare + more.length === (earlier.spare ?? 0) && sorted(extended) === sorted({ spare: 0, ...later });
+}
+
+/** Return JSON with sorted keys. @param {any} value @returns {string} */
+function sorted(value) {
+  const inOrder = (/** @type {string} */ _, /** @type {any} */ each) =>
+    each && typeof each === 'object' && !Array.isArray(each) ? Object.fromEntries(Object.entries(each).sort(([a], [b]) => (a < b ? -1 : 1))) : each;
+  return JSON.stringify(value, (name, each) => (typeof each === 'bigint' ? `${each}` : inOrder(name, each)));
 }
 
 /** @param {PrivateAttribute[]} attributes @param {string} name */
@@ -61,9 +103,9 @@ function named(attributes, name) {
   return found;
 }
 
-/** @param {any} number @returns {number} */
-function counted(number) {
-  if (!(Number.isSafeInteger(number) && number >= 1 && number <= MOST_CELLS)) throw new Error(`an attribute has too many values; expected at most ${MOST_CELLS}`);
+/** @param {any} number @param {number} [least] @returns {number} */
+function counted(number, least = 1) {
+  if (!(Number.isSafeInteger(number) && number >= least && number <= MOST_CELLS)) throw new Error(`an attribute has too many values; expected at most ${MOST_CELLS}`);
   return number;
 }
 
@@ -93,9 +135,12 @@ function largest({ measure, private: attributes }) {
  * @param {any} [saved]
  */
 export function historyOf({ questions, private: attributes }, saved) {
-  const latest = Object.fromEntries(attributes.flatMap(({ column, labels }) => (column === null ? [] : [[column, labels]])));
+  const ofColumns = attributes.flatMap(({ column, ...others }) => (column === null ? [] : [{ column, ...others }]));
+  // No label is empty: spare values count, but no label has them.
+  const latest = Object.fromEntries(ofColumns.map(({ column, labels, spare }) => [column, [...labels, ...Array(spare).fill('')]]));
+  const starts = Object.fromEntries(ofColumns.map((each) => [each.column, each.starts]));
   const firsts = distinct(attributes.filter(({ column }) => column === null).map(({ event }) => event));
-  const history = new EventHistory(distinct(questions.map(({ measure }) => measure)), latest, firsts);
+  const history = new EventHistory(distinct(questions.map(({ measure }) => measure)), latest, firsts, starts);
   if (saved) history.restore(saved);
   return history;
 }

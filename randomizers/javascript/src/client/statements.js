@@ -6,7 +6,7 @@ import { DELTA_DIGITS, EPSILON_DIGITS, amount } from './amounts.js';
 import { fromBase64, fromHex, joined, utf8 } from './bytes.js';
 import { horizonOf, readEpochs } from './epoch_clock.js';
 import { ClientError } from './errors.js';
-import { readEvents } from './events.js';
+import { readEvents, sameButForNames } from './events.js';
 import { readValues } from './values.js';
 
 const LABEL = utf8('dpstream job description\0');
@@ -152,18 +152,20 @@ function answersOf({ answers = null, count }) {
 }
 
 /**
- * Return whether two statements are the same except for their revision and last epoch.
+ * Return whether two statements are the same except for what a revision can change: the last epoch,
+ * and the values that spare cells have.
  *
  * @param {Statement} one
  * @param {Statement} other
  */
-export function differInLastEpochAlone(one, other) {
-  const [first, second] = [one, other].map(({ text }) => {
-    const body = parseJson(text);
+export function areRevisions(one, other) {
+  const bodies = [one, other].map(({ text }) => parseJson(text));
+  const [first, second] = bodies.map(({ events, ...body }) => {
     body.revision = body.epochs.last = null;
     return JSON.stringify(body, (_, value) => (typeof value === 'bigint' ? `${value}n` : value));
   });
-  return first === second;
+  const [here, there] = bodies.map(({ events }) => events);
+  return first === second && (here && there ? sameButForNames(here, there) : here === there);
 }
 
 /**

@@ -9,7 +9,7 @@ import { LAST_MOMENT, begins, epochAt, hasEpoch, horizonOf, localEpoch } from '.
 import { ClientError } from './errors.js';
 import { columnsOf, groupOf, historyOf, privateLabels, publicValues, valueOf } from './events.js';
 import { randomizer } from './randomizers.js';
-import { chargeIndex, differInLastEpochAlone, keyAt, readStatement } from './statements.js';
+import { areRevisions, chargeIndex, keyAt, readStatement } from './statements.js';
 
 /** @typedef {import('./statements.js').Statement} Statement */
 /** @typedef {import('./account.js').Losses} Losses */
@@ -98,8 +98,8 @@ const withMember = (document, job, member) => ({
 });
 
 /**
- * Throw if a statement is older than the joined one or contradicts it. Within a deployment only the
- * last epoch can change, in a later revision; everything else is pinned.
+ * Throw if a statement is older than the joined one or contradicts it. Within a deployment, a later
+ * revision can change the last epoch and give values to spare cells; everything else is pinned.
  *
  * @param {Document} document
  * @param {Statement} statement
@@ -110,7 +110,7 @@ export function checkNewer(document, statement) {
   const pinned = member ? readStatement(member.statement) : null;
   if (pinned?.deployment === deployment) {
     if (pinned.text === text) return;
-    if (!differInLastEpochAlone(pinned, statement)) {
+    if (!areRevisions(pinned, statement)) {
       throw new ClientError(
         'statement',
         "the server's statement of this deployment changed since the device joined: the device keeps the " +
