@@ -119,7 +119,7 @@ def _packed_slots(words: Messages, size: Slots) -> tuple[tuple[int, ...], bytes]
     if words.counts is not None:
         raise CodecError("slots require plain messages, without counts")
     if words.rows > size.rows:
-        raise CodecError(f"{words.rows} rows do not fit {size.rows} slots")
+        raise CodecError(f"{words.rows} rows do not fit in {size.rows} slots")
     itemsize, width, rows = words.values.itemsize, words.width, words.rows
     filler = bytes((size.rows - rows) * width * itemsize)
     return (SLOTS_ENCODING, itemsize, width, rows, rows), words.values.tobytes() + filler

@@ -66,7 +66,7 @@ class ManifestRows:
 
 
 def read_rows(records: Sequence[bytes]) -> ManifestRows | None:
-    """Read similar manifests together, or return None if they are not similar and valid."""
+    """Read similar manifests together; return None if one is invalid or not similar."""
     first, size = _first_of(records), len(records[0])
     if first is None or any(len(record) != size for record in records):
         return None

@@ -1,4 +1,4 @@
-"""Manifests: the contents of a window, finalized once; all later steps are deterministic.
+"""Manifests: each states the final contents of a window, which determine all later steps.
 
 * The payload starts with a bitmap of the included producers: one bit per producer in the order of
   registration, lowest bit first. A uint32 population for each included producer follows.

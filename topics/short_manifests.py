@@ -43,7 +43,7 @@ SHARE = 32
 
 
 class ManifestReader:
-    """Read and encode a deployment's manifests, based on the last `bases` whole ones."""
+    """Read and encode manifests; short ones refer to one of the last `bases` whole ones."""
 
     def __init__(self, fingerprint: bytes, deployment: bytes, bases: int = BASES) -> None:
         self._identity = fingerprint, deployment

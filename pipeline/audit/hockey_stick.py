@@ -103,7 +103,7 @@ _Value: TypeAlias = Callable[[int, Reports], float]
 
 @dataclass(frozen=True, slots=True)
 class Guess:
-    """Rule that guesses the first neighbor from score `high` on, and the second up to score `low`.
+    """Rule that guesses one neighbor for scores from `high` on, the other for scores up to `low`.
 
     `bound` is the lower bound on the loss, from training trials.
     """

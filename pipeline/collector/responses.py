@@ -78,7 +78,7 @@ class RequestProblem(Enum):
     def answer(
         self, *, retry_after: int | None = None, headers: Headers = (), **more: object
     ) -> HttpResponse:
-        """Return the problem as an answer; the members `more` must be public facts."""
+        """Return the problem as an answer with `more` members, which must be public facts."""
         kind, status, title = self.value
         body = {"type": f"/problems/{kind}", "title": title, "status": status, **more}
         if retry_after is not None:

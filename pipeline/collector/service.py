@@ -82,8 +82,9 @@ class Access:
 class Service:
     """Answer the requests to a collector.
 
-    `jobs` is replaced atomically, and `informed` once it is known. `kafka_answers` returns whether
-    Kafka answered recently. `rejected` is called with the reason for each rejection without a job.
+    `jobs` is replaced atomically; `informed` is True once it was set. `kafka_answers` returns
+    whether Kafka answered recently. `rejected` is called with the reason for each rejection without
+    a job.
     """
 
     clock: BrokerClock

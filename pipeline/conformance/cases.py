@@ -151,7 +151,7 @@ class Case:
         return self.protocol.values(self.parameters)
 
     def mixed_values(self, devices: int) -> Values:
-        """Return devices' values, (epochs, devices[, slots]), which cycle through all streams."""
+        """Return values that cycle through all streams, shape (epochs, devices[, slots])."""
         size = len(self.values)
         indices = [np.arange(devices) // size**epoch % size for epoch in range(self.last_epoch)]
         return self.array_of(np.stack(indices))
@@ -197,7 +197,7 @@ def show_values(stream: Stream) -> str:
 
 
 def show_reports(view: View) -> str:
-    """Format a view as part of a sentence, with the numbers in each report by epoch."""
+    """Format a view as part of a sentence: the numbers in each report, by epoch."""
     epochs = (
         " and ".join(" ".join(map(str, report)) for report in reports) or "nothing"
         for reports in view

@@ -284,7 +284,7 @@ def spread(streams: list[Stream]) -> list[Stream]:
 
 
 def window_seen(case: Case, stream: Stream, rng: np.random.Generator) -> View:
-    """Draw a view with as many devices as the exact law covers; the first one has the stream."""
+    """Draw the reports of as many devices as the exact law covers; the first has the stream."""
     devices = case.protocol.randomizer(case.law)
     devices.enroll(case.exact.devices, rng)
     view = []

@@ -140,7 +140,7 @@ def _standard_errors(estimate: Published) -> NDArray[np.float64] | float:
 
 
 def _followed_values(case: Case) -> Values:
-    """Return values, shape (epochs, devices); a quarter of the devices have unbiased streams."""
+    """Return values, (epochs, devices); estimates are unbiased for a quarter of the devices."""
     streams = np.array([each for each in case.streams if case.exact.followed(each)], case.dtype)
     changing = ESTIMATED // 4
     values = case.array_of(np.full((case.last_epoch, ESTIMATED), case.domain.initial))

@@ -117,7 +117,7 @@ class ClientProperties:
 
 
 def read_client_properties(path: Path) -> ClientProperties:
-    """Read a file and its keys; a `ConnectionSettingsError` gives file, line and fix."""
+    """Read a client.properties file and its keys; errors give file, line and remedy."""
     return _SettingsReader(path).read()
 
 

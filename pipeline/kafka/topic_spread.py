@@ -53,7 +53,7 @@ def record_ages(
 
 
 def _search(oldest: int) -> _Search:
-    """Yield ages, receive for each whether the record is older, and return the record's age."""
+    """Yield an age, receive whether the record is older, and finally return the record's age."""
     least, most = 0, FINEST_AGE_MS
     while most < oldest and (yield most):
         least, most = most, 2 * most

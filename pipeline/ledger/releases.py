@@ -20,7 +20,7 @@ from dpstream.topics.short_manifests import ManifestReader
 
 @dataclass(frozen=True, slots=True)
 class Unbacked:
-    """An estimate for a window that no manifest releases; `written` is in broker milliseconds."""
+    """An estimate for a window that no manifest releases; `written` is the broker's time (ms)."""
 
     epoch: int
     offset: int

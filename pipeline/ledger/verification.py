@@ -23,7 +23,7 @@ from dpstream.topics.names import LEDGER_TOPIC, TopicSettings, ledger_topic
 
 @dataclass(frozen=True, slots=True)
 class Inconsistency:
-    """An inconsistency; `offset` is None if it is not in the ledger, `at` in milliseconds."""
+    """An inconsistency, with an offset if it is in the ledger, and the time in milliseconds."""
 
     what: str
     offset: int | None = None

@@ -16,7 +16,7 @@ from dpstream.topics.records import Deregistration
 
 @dataclass(frozen=True, slots=True)
 class ProducerStatus:
-    """A registered producer, with its devices in `last_in`, the latest epoch that includes it.
+    """A registered producer, with its number of devices in `last_in`, its latest epoch.
 
     `last_epoch` is None until the producer has left. `state` is "reporting", "missing" (absent, and
     windows no longer wait for it) or "left".

@@ -105,7 +105,7 @@ class RestartedProcesses:
         return child
 
     def check(self) -> None:
-        """Restart failed processes; raise ProcessError if one failed too often or for good."""
+        """Restart failed processes; raise ProcessError after many failures or for wrong input."""
         for child in self.children:
             now = time.monotonic()
             if child.restart_at is None:

@@ -34,7 +34,7 @@ Tell = Callable[[str], None]
 
 @dataclass(slots=True)
 class Verification:
-    """Result of a check, intact without `problems`; if `deep`, windows were aggregated again."""
+    """Result of a check; without `problems`, the recording is intact."""
 
     index: RecordingIndex | None = None
     problems: list[str] = field(default_factory=list)

@@ -39,8 +39,8 @@ class Simulation:
     """Estimates from a simulated job, with the ground truth.
 
     Attributes:
-        ground_truth: Number of devices with value 1, int64, shape (epochs + 1,), or with each item,
-            shape (epochs + 1, items), by epoch; 0 at index 0. Shape (epochs + 1, 0) if epochs are
+        ground_truth: By epoch, the number of devices with value 1, shape (epochs + 1,), or with
+            each item, shape (epochs + 1, items); int64, 0 at index 0. No items if epochs are
             independent and only some items are published.
         exhausted: Number of devices that dropped a change, in the horizon with the most of these.
         smoothed: Smoothed horizons by index, if requested and supported by the protocol.

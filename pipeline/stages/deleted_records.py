@@ -19,7 +19,7 @@ from dpstream.topics.names import Role
 
 
 def needs_below(job: DeployedJob, role: Role, partition: int, offset: int) -> Steps[bool]:
-    """Return whether a topic's records before `offset`, the partition's start, are still needed."""
+    """Return whether deleted records, those before `offset`, might still be needed."""
     published = yield from latest_published(job)
     instance = 1 + job.route.reports.index(role) if role in job.route.reports else 1
     pending: dict[int, int] = {}

@@ -72,9 +72,9 @@ class DecidedEpoch:
 class EpochLog:
     """Read manifests, partials and estimates from epoch `first` on, a few MiB at a time.
 
-    If `published`, only published epochs are returned, with their estimates. Earlier manifests
-    decided the epochs up to `after`, and are not read. A manifest can list ten thousand producers,
-    so pending manifests are stored as bytes if they are next in the log, otherwise by offset.
+    If `published`, only published epochs are returned, with their estimates. Manifests that decided
+    the epochs up to `after` are not read. A manifest can list ten thousand producers, so pending
+    manifests are stored as bytes if they are next in the log, otherwise by offset.
     """
 
     def __init__(

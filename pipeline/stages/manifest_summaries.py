@@ -24,7 +24,10 @@ from dpstream.topics.manifests import MANIFEST_STATUSES, read_head
 
 @dataclass(frozen=True, slots=True)
 class ManifestSummary:
-    """Windows decided before `offset`; `checksum` is the CRC-32C of the record before it."""
+    """Number of windows decided before an offset of the manifest log, by window status.
+
+    `checksum` is the CRC-32C of the last record before the offset.
+    """
 
     offset: int
     checksum: int

@@ -297,7 +297,7 @@ class ShuffleStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Window
             self.counts["late_reports"] += reports
 
     def _check_time(self, window: WindowT, now: float) -> None:
-        """Note whether a window's time has come; checked only after a relevant change."""
+        """Note whether the window's epoch has ended; checked only after a relevant change."""
         known = self._known, window.version
         if self._timeline.by_calendar or (window.due_at is None and window.checked_with != known):
             window.checked_with = known
@@ -310,7 +310,7 @@ class ShuffleStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[Window
 
     @property
     def _known(self) -> object:
-        """State that determines, without a calendar, whether an epoch's time has come."""
+        """Value that changes whenever, without a calendar, other epochs might have ended."""
         return self._manifest_log.position, self._source.known
 
     def _open_epochs_without_records(self, state: DecidingPartition[WindowT], now: float) -> None:

@@ -27,7 +27,7 @@ def hides_messages(job: DeployedJob, stage: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class TopicUses:
-    """Topics used by one stage; those in `checks` only after records were deleted."""
+    """Topics used by one stage; it reads those in `checks` only if records were deleted."""
 
     reads: frozenset[Role]
     writes: frozenset[Role]

@@ -38,7 +38,7 @@ class WindowSource(ABC, Generic[WindowT, RecordT]):
 
     @property
     def known(self) -> object:
-        """State that determines the source's answers about the times of epochs."""
+        """Value that changes whenever other epochs might have ended."""
         return None
 
     @abstractmethod

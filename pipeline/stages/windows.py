@@ -54,7 +54,7 @@ class Contribution:
 
     @property
     def punctuation(self) -> Punctuation | None:
-        """Punctuation of the draw in the window, or else the first one to arrive, or None."""
+        """Punctuation of the draw in the window; before that, the first to arrive, if any."""
         arrived = (drawing.punctuation for drawing in self.drawings.values())
         return self.complete or next((each for each in arrived if each is not None), None)
 
@@ -173,7 +173,7 @@ class Window(OpenWindow):
         return len(self.contributions)
 
     def add(self, record: Batch | Punctuation) -> bool:
-        """Add a record; return False if it is redundant, or raise `PunctuationError`."""
+        """Add a record, and return False if it is a duplicate or from a redundant draw."""
         return self._add_batch(record) if isinstance(record, Batch) else self._punctuate(record)
 
     def drop_messages(self) -> None:

@@ -112,7 +112,7 @@ def test_oversized_input_is_rejected() -> None:
         list(split_fixed(three, Slots(2)))
     with pytest.raises(CodecError, match="messages 1 to 3 are out of range; expected 0 to 2"):
         list(split_fixed(three, CountTable(0, 3, 1)))
-    with pytest.raises(CodecError, match="3 rows do not fit 2 slots"):
+    with pytest.raises(CodecError, match="3 rows do not fit in 2 slots"):
         pack_sized(three, Slots(2))
     many = Messages(three.values, np.array([1, 256, 1], np.uint32))
     with pytest.raises(CodecError, match="a count exceeds the maximum for a cell, 255"):

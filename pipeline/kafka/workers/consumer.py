@@ -45,7 +45,7 @@ class StageConsumer(PromptConsumer):
         return thread
 
     def stop_flow(self) -> None:
-        """Close the flow and drop the partitions: a rebalance starts, or the worker stops."""
+        """Close the flow and drop the partitions, for a rebalance or when the worker stops."""
         super().stop_flow()
         self._execution.revoked()
 

@@ -123,7 +123,7 @@ class Schedule:
             slot.idle = None
 
     def ended(self, job: str, now: float) -> float | None:
-        """Record an exit; return the seconds until the restart, or None if it was requested."""
+        """Record an exit; return the seconds until the restart, or None after a requested stop."""
         slot, wait = self._slots[job], None
         ran, requested = slot.end()
         if requested:

@@ -103,7 +103,7 @@ def main() -> int:
                 time.sleep(_CHECK_SECONDS)
             _print_message("progress", f"the local Kafka crashed; its log is {broker.log_path}")
         _print_message(
-            "failed", f"the local Kafka crashes repeatedly; its log is {broker.log_path}"
+            "failed", f"the local Kafka broker crashes repeatedly; its log is {broker.log_path}"
         )
         return 1
     except (LocalKafkaError, FolderInUse) as error:

@@ -116,8 +116,8 @@ class Row:
 class Outcome:
     """A finished run.
 
-    `seconds` last from deployment to reading the last estimate. `values` are the input; None if
-    unknown. `smoothed` has the smoothed horizons, numbered from 0.
+    `seconds` is the time from deployment to reading the last estimate. `values` are the input; None
+    if unknown. `smoothed` has the smoothed horizons, numbered from 0.
     """
 
     job: DeployedJob

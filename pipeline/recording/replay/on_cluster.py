@@ -205,7 +205,7 @@ def _now() -> int:
 
 
 def find_replay(cluster: Cluster, original: DeployedJob, job: Job) -> DeployedJob | None:
-    """Return an unfinished replay, or raise `ReplayError` if the name is taken."""
+    """Return an unfinished replay or None; raise `ReplayError` if the name is taken."""
     state = read_jobs(cluster)
     running = state.jobs.get(job.name)
     another = "choose another name for the replay with --new-name"
