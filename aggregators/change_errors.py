@@ -45,7 +45,7 @@ class FollowedErrors:
         self.now = self._after(reports, population)
 
     def carried(self, with_value: Covariances, with_boosts: Covariances) -> Covariances:
-        """Propagate the covariances of earlier errors with value and boosts by one epoch.
+        """Return covariances of earlier errors with the value and the boosts, one epoch later.
 
         The result has shape (2, ...).
         """

@@ -228,8 +228,7 @@ class Measure:
     def answer_of(self, value: int | None) -> int:
         """Return the answer for the value of a window.
 
-        The value of a number is that number in `unit`s, or None without one; of labels, the answer
-        itself.
+        `value` is a number in `unit`s, or None without one. For labels, it is the answer itself.
         """
         if not self._is_number:
             return value or 0

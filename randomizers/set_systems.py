@@ -61,7 +61,7 @@ class SetSystem(Constants, ABC):
         return self.points - self.block
 
     def elsewhere(self, own: Fraction) -> Fraction:
-        """Convert `own`, the probability of a point in S_x, to that of a point in another block."""
+        """Return the probability of a point in another block, if `own` is that in S_x."""
         shared = Fraction(self.common, self.block)
         return own * shared + (1 - own) * Fraction(self.block - self.common, self.outside)
 

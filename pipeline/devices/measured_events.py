@@ -120,7 +120,7 @@ class Events:
             yield answers_of(measure, values)
 
     def latest_labels(self, column: str, last_epoch: int) -> Iterator[Integers]:
-        """Yield each user's latest label in a column at epochs 1, 2, ..., 0 without any."""
+        """Yield each user's latest label in a column at epochs 1, 2, ...; 0 without a label."""
         labels = self.fields[:, self.domain.place_of(column)]
         there = np.flatnonzero(labels)
         cells = _last_cells(self.epochs[there], self.users[there], labels[there])

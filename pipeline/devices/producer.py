@@ -374,8 +374,8 @@ class Producer:
     def _renew(self, epoch: int) -> None:
         """At the first closed epoch of a horizon, draw new randomness for devices that stay.
 
-        Draws that last forever are kept, even for leaving devices, because drawing them again for
-        users who enroll again would cost more than the guarantee states. At skipped epochs of the
+        Randomness that is drawn once per device is kept, even for leaving devices. If their users
+        enroll again, a new draw would cost more than the guarantee states. At skipped epochs of the
         horizon, devices enrolled before its start count as absent, and newer devices count as
         having value 0.
         """

@@ -35,7 +35,7 @@ class Period:
     """The epochs of an input.
 
     Attributes:
-        outside: Number of rows before and after, by mistaken times.
+        outside: Number of rows outside these epochs; their times are probably mistakes.
         calendar: Calendar; None if rows have epochs.
     """
 
@@ -68,7 +68,7 @@ def period_of(profile: InputProfile, length: Duration | None = None) -> Period:
 
 
 def _span(moments: NDArray[np.int64]) -> tuple[int, int]:
-    """Return the first and last moment, without few rows that a long gap separates from others."""
+    """Return the first and last moment, ignoring a few rows before or after a long gap."""
     days, counts = np.unique(moments // _DAY, return_counts=True)
     below, total = np.cumsum(counts), int(counts.sum())
     middle = int(np.searchsorted(below, total / 2))

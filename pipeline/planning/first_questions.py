@@ -236,7 +236,7 @@ class _Chosen:
 
 
 def _plain_name(column: str, taken: Mapping[str, Any] | set[str]) -> str:
-    """Return a name for a job file for a column, distinct from those that are taken."""
+    """Return a name that a job file may give a column, and that is not taken."""
     name = re.sub(r"[^a-z0-9_]+", "_", column.rpartition(".")[2].casefold()).strip("_")[:38]
     name = name if re.match("[a-z]", name) else f"a_{name}".rstrip("_")
     name = f"{name}_" if name in RESERVED else name

@@ -38,7 +38,7 @@ _EXHAUSTED = 0.05
 def warnings_for(
     job: Job, law: Law, users: int, weighed: Sequence[ChangesChoice] = ()
 ) -> Iterator[str]:
-    """Yield warnings about obstacles to this or other jobs, and about misleading guarantees.
+    """Yield warnings about suppressed epochs, misleading guarantees and obstacles to other jobs.
 
     `users` are expected to report at every epoch; `weighed` are predictions for change budgets.
     """

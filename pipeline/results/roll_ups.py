@@ -30,9 +30,10 @@ class RollUpError(DpstreamError):
 
 @dataclass(frozen=True, slots=True)
 class WindowRecord(EstimateRecord):
-    """Mean or sum over a window; `epoch` is its last one, and `reports` is the sum over its epochs.
+    """Mean or sum over a window.
 
-    Contributors and population are means over the averaged epochs, rounded.
+    `epoch` is the last epoch of the window. `reports` is the sum over its epochs. Contributors and
+    population are rounded means over its epochs with an estimate.
 
     Attributes:
         first_epoch: First epoch of the window.

@@ -119,8 +119,8 @@ def triples_of(
 def _sum(intervals: NDArray[np.float64]) -> NDArray[np.float64]:
     """Add the values and the intervals, shape (3, cells), of cells with independent noise.
 
-    If devices are absent, those with one cell do not have another. Their covariance is negative, so
-    the interval can only be too wide.
+    A device in one cell is in no other. So if devices are absent, the cells' errors have a negative
+    covariance, and the interval can only be too wide.
     """
     values, lows, highs = intervals
     value, width = values.sum(), np.hypot.reduce(np.stack([values - lows, highs - values]), axis=1)

@@ -60,7 +60,10 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reduction:
-    """Increasing indices of the epochs drawn, with their pixel columns; None if not reduced."""
+    """Epochs to draw, as increasing indices, with the pixel column of each.
+
+    `columns` is None if all epochs are drawn.
+    """
 
     kept: NDArray[np.intp]
     columns: NDArray[np.intp] | None

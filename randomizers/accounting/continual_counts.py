@@ -32,7 +32,7 @@ VARIANCE_FACTOR = 1.25
 
 
 def epoch_shifts(noise: CellNoise, last_epoch: int) -> list[ShiftedCells]:
-    """Return the cells that distinguish two streams if all shift in the same direction."""
+    """Return the cells that differ between two streams, if all shift in the same direction."""
     if type(last_epoch) is not int or last_epoch < 1:
         raise ValueError(f"last_epoch is {last_epoch!r}; expected a positive integer")
     return [ShiftedCells(noise, 1, last_epoch)]

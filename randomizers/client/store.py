@@ -15,8 +15,8 @@ from dpstream.randomizers.client.device_errors import StoreError
 class Store(Protocol):
     """A text with a revision; only a process that has read the latest revision can replace it.
 
-    So two processes are one device: the slower one's step is undone before it is visible, and
-    repeated with the other one's text.
+    So two processes act as one device. The slower one's text is refused; it repeats its step with
+    the text of the other.
     """
 
     def read(self) -> tuple[int, str | None]:
