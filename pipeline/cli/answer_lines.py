@@ -21,6 +21,7 @@ from dpstream.pipeline.jobs.job_files import Job
 from dpstream.pipeline.json_values import json_text
 from dpstream.pipeline.results.counts_queries import Answer, Query
 from dpstream.pipeline.results.derived_queries import PairQuery
+from dpstream.pipeline.results.measure_words import partial_flags
 from dpstream.pipeline.results.periods import Periods
 from dpstream.pipeline.results.phrases import capital
 from dpstream.pipeline.results.published_rows import PublishedRows
@@ -70,7 +71,11 @@ class AnswerTable:
     ) -> Iterator[str]:
         notes = "± all" if self.query.counts_query.selects else ""
         counts = [">  reports", ">population"] if self._counts else []
-        rows = (self._rows(record, answers) for record, answers in epochs)
+        single = () if job.domain.kind == "items" else job.measures or ()
+        rows = (
+            self._rows(record, answers, partial_flags(job, single, record))
+            for record, answers in epochs
+        )
         return epoch_lines(job, [*self.columns, *counts, notes], chain.from_iterable(rows))
 
     @property
@@ -112,11 +117,13 @@ class AnswerTable:
     def _counts(self) -> bool:
         return self.query.column is None and not self.ground_truth
 
-    def _rows(self, record: EstimateRecord, answers: Sequence[Answer]) -> Iterator[list[str]]:
+    def _rows(
+        self, record: EstimateRecord, answers: Sequence[Answer], more: Sequence[str]
+    ) -> Iterator[list[str]]:
         width = self.query.simultaneous_half_width(record)
         shown = [] if width is None else [_number(width, self.query)]
         flags = dict.fromkeys(flag for answer in answers for flag in answer.flags)
-        notes = ", ".join([*shown, *record.notes, *flags])
+        notes = ", ".join([*shown, *record.notes, *more, *flags])
         counts = [number(record.summary.reports), number(record.population)]
         window = record.first_epoch if isinstance(record, WindowRecord) else record.epoch
         first, last = str(window), [*(counts if self._counts else []), notes]

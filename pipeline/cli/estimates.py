@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -51,6 +51,12 @@ from dpstream.pipeline.results.follow import EstimateReader
 from dpstream.pipeline.results.kinds import kind_of
 from dpstream.pipeline.results.measure_sentences import other_warnings
 from dpstream.pipeline.results.measure_series import ChosenRows
+from dpstream.pipeline.results.measure_words import (
+    PARTIAL_WINDOW,
+    partial_epochs,
+    partial_flags,
+    partial_words,
+)
 from dpstream.pipeline.results.other_jobs import OtherJobQuery, other_job_query
 from dpstream.pipeline.results.periods import Aggregate, Periods
 from dpstream.pipeline.results.phrases import flag_words
@@ -367,7 +373,8 @@ def estimates(
         groups = isinstance(computed, RowsQuery) and selection and not (share or total or change)
         if chosen_one is not None and groups and form == "table" and file is None:
             _tell_limit(deployed)
-            print_groups(deployed, selection, chosen_one, _explained(published, deployed))
+            partial = names if chosen_one <= partial_epochs(deployed, names) else ()
+            print_groups(deployed, selection, chosen_one, _explained(published, deployed, partial))
             return
         records = periods.records(published)
         if isinstance(computed, OtherJobQuery):
@@ -387,7 +394,7 @@ def estimates(
             return
         if form == "table":
             _tell_limit(deployed)
-        records = _explained(records, deployed)
+        records = _explained(records, deployed, names or tuple(deployed.measures or ()))
         lines = printed_lines(deployed, query, form, records, periods.value, periods)
         if follow:
             for line in lines:
@@ -404,10 +411,17 @@ def _tell_limit(job: DeployedJob) -> None:
         tell(f"95 % intervals: {job.change_limit}")
 
 
-def _explained(records: Iterable[EstimateRecord], job: DeployedJob) -> Iterator[EstimateRecord]:
+def _explained(
+    records: Iterable[EstimateRecord], job: DeployedJob, measures: Sequence[str]
+) -> Iterator[EstimateRecord]:
     """Yield the records unchanged, and explain each flag at its first occurrence."""
     known, last = set[str](), None
     for record in records:
+        if last is None and partial_flags(job, measures, record):
+            tell(
+                f"{PARTIAL_WINDOW}: {partial_words(job, measures)}. If there were no events "
+                "before, set 'history: complete'"
+            )
         for flag in set(record.flags) - known:
             since = epoch_name(job, record.epoch).name
             tell(f"{flag}, first in {since}: {flag_words(job, flag)}")

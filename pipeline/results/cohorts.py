@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
@@ -17,6 +17,7 @@ from dpstream.pipeline.errors import DpstreamError
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.results.derived_queries import item_covariances
 from dpstream.pipeline.results.epoch_cells import Side, epoch_cells
+from dpstream.pipeline.results.measure_words import partial_flags
 from dpstream.pipeline.results.pairs import asked_sides
 from dpstream.pipeline.results.ratios import DerivedNumber, quantile_of
 from dpstream.pipeline.results.series import known
@@ -125,6 +126,8 @@ class Cohorts:
                 if since >= 0:
                     number = cells.share(each.side, quantile).within(0.0, 1.0)
                     users = cells.size(each.side)
+                    partial = partial_flags(self.job, (self.measure.partition("=")[0],), record)
+                    number = replace(number, flags=(*number.flags, *partial))
                     yield CohortShare(each.name, since, record.epoch, users, number)
 
 

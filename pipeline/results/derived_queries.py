@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Final
 
 import numpy as np
@@ -19,6 +19,8 @@ from dpstream.aggregators.item_covariances import ItemCovariances
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.results.counts_queries import Answer, Items, Query
 from dpstream.pipeline.results.epoch_cells import epoch_cells
+from dpstream.pipeline.results.measure_rows import measures_of_items
+from dpstream.pipeline.results.measure_words import partial_flags
 from dpstream.pipeline.results.pairs import Pair, Statistic, measure_pairs, measure_sides
 from dpstream.pipeline.results.phrases import capital
 from dpstream.pipeline.results.ratios import (
@@ -135,7 +137,15 @@ class PairQuery(Query):
         self, record: EstimateRecord, ground_truth: NDArray[np.integer] | None = None
     ) -> tuple[Answer, ...]:
         """Return the answers for an epoch; a refused one has NaN in place of numbers."""
-        return tuple(answer_of(pair.name, found) for pair, found, _ in self._found(record))
+        return tuple(
+            answer_of(pair.name, replace(found, flags=(*found.flags, *self._flags(record, pair))))
+            for pair, found, _ in self._found(record)
+        )
+
+    def _flags(self, record: EstimateRecord, pair: Pair) -> tuple[str, ...]:
+        assert self.job is not None
+        items = (*pair.first.items, *pair.second.items)
+        return partial_flags(self.job, measures_of_items(self.job, items), record)
 
     def sentences(self, record: EstimateRecord) -> Iterator[str]:
         """Yield a sentence on each pair at an epoch: what is known, or why nothing is."""

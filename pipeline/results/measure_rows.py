@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 
@@ -53,6 +53,14 @@ def rows_of(job: Job) -> tuple[MeasureRow, ...]:
         return ()
     (question,) = job.questions
     return tuple(_of_question(job, question))
+
+
+def measures_of_items(job: Job, items: Iterable[int]) -> tuple[str, ...]:
+    """Return the measures that published items are about, by the items' numbers from 1."""
+    domain = job.domain
+    if not isinstance(domain, PanelDomain):
+        return tuple(job.measures or ())
+    return tuple(dict.fromkeys(domain.rows[item - 1].measure for item in items))
 
 
 def _of_panels(domain: PanelDomain) -> Iterator[MeasureRow]:

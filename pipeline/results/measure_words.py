@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
 from dpstream.pipeline.jobs.epoch_words import EpochName, period
 from dpstream.pipeline.jobs.job_files import Job
+from dpstream.pipeline.results.roll_ups import WindowRecord
+from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.randomizers.equal_buckets import number_text
 from dpstream.randomizers.measures import Measure
+
+PARTIAL_WINDOW: Final = "partial_window"
+"""Flag: the window of the measure starts before epoch 1, where events may be missing."""
 
 
 def measure_label(job: Job, name: str) -> str:
@@ -46,6 +52,41 @@ def during(job: Job, name: str, when: EpochName) -> str:
     if measure.within == 1:
         return when.at
     return f"in the {measure.within:,} {period(job)}s that ended with {when.name}"
+
+
+def partial_epochs(job: Job, names: Iterable[str]) -> int:
+    """Return the number of first epochs whose windows start before epoch 1, for any measure."""
+    declared = job.measures or {}
+    if job.history is not None:
+        return 0
+    return max((declared[name].within for name in names if name in declared), default=1) - 1
+
+
+def partial_flags(job: Job, names: Iterable[str], record: EstimateRecord) -> tuple[str, ...]:
+    first = record.first_epoch if isinstance(record, WindowRecord) else record.epoch
+    return (PARTIAL_WINDOW,) if first <= partial_epochs(job, names) else ()
+
+
+def partial_words(job: Job, names: Iterable[str]) -> str | None:
+    """Say which epochs have the flag `PARTIAL_WINDOW`; None without any.
+
+    >>> from dpstream.pipeline.jobs.job_files import make_job
+    >>> measures = {"mau": {"type": "active", "within": 4}}
+    >>> job = {"name": "a", "epochs": {"count": 9}, "measures": measures}
+    >>> partial_words(make_job({**job, "parameters": {"epsilon": 1}}), ["mau"])
+    'the first 3 epochs of mau cover less than 4 epochs of events'
+    """
+    found = [name for name in names if partial_epochs(job, [name])]
+    texts = []
+    for name in found:
+        count, unit = partial_epochs(job, [name]), period(job)
+        first = (
+            f"first {unit} of {name} covers"
+            if count == 1
+            else (f"first {count:,} {unit}s of {name} cover")
+        )
+        texts.append(f"the {first} less than {count + 1:,} {unit}s of events")
+    return ", and ".join(texts) or None
 
 
 def group_words(job: Job, attributes: Mapping[str, str]) -> str:

@@ -14,8 +14,9 @@ from dpstream.pipeline.jobs.job_files import Job
 from dpstream.pipeline.results.counts_queries import Items
 from dpstream.pipeline.results.derived_queries import PairQuery, item_covariances
 from dpstream.pipeline.results.epoch_cells import Side, epoch_cells
-from dpstream.pipeline.results.measure_rows import MeasureRow
+from dpstream.pipeline.results.measure_rows import MeasureRow, measures_of_items
 from dpstream.pipeline.results.measure_series import ChosenRows, measure_series, with_rows
+from dpstream.pipeline.results.measure_words import partial_flags
 from dpstream.pipeline.results.pairs import Pair, group_text
 from dpstream.pipeline.results.periods import Periods
 from dpstream.pipeline.results.ratios import Amount, DerivedNumber, quantile_of, ratio
@@ -60,6 +61,15 @@ class OtherJobQuery(PairQuery):
         measures = (self.divisor,) if self.divisor else ()
         same = replace(periods, job=self.other, measures=measures)
         return replace(self, records={record.epoch: record for record in same.records(records)})
+
+    def _flags(self, record: EstimateRecord, pair: Pair) -> tuple[str, ...]:
+        assert self.job is not None
+        names = measures_of_items(self.job, pair.first.items)
+        same_time = self.records.get(record.epoch + self.offset)
+        found = partial_flags(self.job, names, record)
+        if same_time is not None:
+            found += partial_flags(self.other, (self.divisor,), same_time)
+        return tuple(dict.fromkeys(found))
 
     def _found(
         self, record: EstimateRecord

@@ -19,6 +19,7 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.epoch_times import EpochSpans
 from dpstream.pipeline.results.counts_queries import Answer, Query
 from dpstream.pipeline.results.kinds import kind_of
+from dpstream.pipeline.results.measure_words import partial_flags
 from dpstream.pipeline.results.roll_ups import WindowRecord
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.pipeline.values.times import iso_moment, moment_of
@@ -114,10 +115,13 @@ class PublishedRows:
             if self.ground_truths is None
             else self.ground_truths.known(record.epoch, record.estimate)
         )
+        shared = record.flags
+        if self.job.domain.kind != "items":
+            shared += partial_flags(self.job, self.job.measures or (), record)
         for answer in self.query.answers_of(record, ground_truth) or _NO_ANSWER:
             known = None if answer is None else answer.ground_truth
             true = () if self.ground_truths is None else (known,)
-            flags = record.flags if answer is None else (*record.flags, *answer.flags)
+            flags = shared if answer is None else (*shared, *answer.flags)
             numbers = (*self._cells(answer), *about, flags, *more, *true)
             yield (record.epoch, *window, begins, ends, *numbers)
 

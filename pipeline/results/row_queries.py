@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -14,7 +14,7 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.results.counts_queries import Answer, Items, Query
 from dpstream.pipeline.results.derived_queries import PairQuery, answer_of, item_covariances
 from dpstream.pipeline.results.epoch_cells import Side, epoch_cells
-from dpstream.pipeline.results.measure_rows import MeasureRow
+from dpstream.pipeline.results.measure_rows import MeasureRow, measures_of_items
 from dpstream.pipeline.results.measure_series import (
     NO,
     ChosenRows,
@@ -22,11 +22,11 @@ from dpstream.pipeline.results.measure_series import (
     totals_of,
     with_rows,
 )
+from dpstream.pipeline.results.measure_words import partial_flags
 from dpstream.pipeline.results.ratios import DerivedNumber, quantile_of
 from dpstream.pipeline.results.series import Series, SeriesError
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.pipeline.values.boxes import QueryError
-from dpstream.pipeline.values.panels import PanelDomain
 
 Statistic = Literal["count", "mean", "share", "total"]
 
@@ -124,7 +124,8 @@ class RowsQuery(Query):
                 # The share of a mean's sum is the mean.
                 shown = cells.share(each.side, quantile)
                 shown = shown.within(0.0, 1.0) if each.statistic == "share" else shown
-            found.append(answer_of(each.row.label, shown, number))
+            flags = (*shown.flags, *partial_flags(self.job, (each.row.measure,), record))
+            found.append(answer_of(each.row.label, replace(shown, flags=flags), number))
         return tuple(found)
 
 
@@ -183,7 +184,6 @@ def measures_of(job: DeployedJob, query: Query) -> tuple[str, ...]:
     """Return the measures that a query shows; () if it is not about measures."""
     if isinstance(query, RowsQuery):
         return tuple(dict.fromkeys(each.row.measure for each in query.rows))
-    if isinstance(query, PairQuery) and isinstance(job.domain, PanelDomain):
-        rows = job.domain.rows
-        return tuple(dict.fromkeys(rows[item - 1].measure for item in query.own_items))
+    if isinstance(query, PairQuery):
+        return measures_of_items(job, query.own_items)
     return ()

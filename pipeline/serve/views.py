@@ -23,9 +23,9 @@ from dpstream.pipeline.jobs.spare_cells import NEVER_SHOWN
 from dpstream.pipeline.results.changes import Changes
 from dpstream.pipeline.results.kinds import kind_of
 from dpstream.pipeline.results.measure_sentences import other_warnings
-from dpstream.pipeline.results.measure_words import measure_label
+from dpstream.pipeline.results.measure_words import measure_label, partial_words
 from dpstream.pipeline.results.periods import Aggregate, Periods
-from dpstream.pipeline.results.phrases import assumption
+from dpstream.pipeline.results.phrases import assumption, capital
 from dpstream.pipeline.results.privacy_sentences import (
     budget_line,
     guarantee_description,
@@ -181,6 +181,7 @@ def summary(state: JobState) -> dict[str, Any]:
         "sentence_epoch": None,
         "change": None,
         **assumption(job, () if last is None else last.flags),
+        "partial": _partial(job),
         "issues": list(state.issues),
         "lag_seconds": state.lag_seconds,
         "loss": _loss(job),
@@ -305,6 +306,11 @@ def _domain(state: JobState, most: int) -> dict[str, Any]:
         ]
     crowds = {} if domain.column is None else {"crowds": list(domain.crowds)}
     return {"kind": domain.kind, "items": listed, **crowds}
+
+
+def _partial(job: DeployedJob) -> str | None:
+    words = partial_words(job, job.measures or ())
+    return None if words is None else f"{capital(words)}."
 
 
 def _measures(job: DeployedJob) -> dict[str, Any]:

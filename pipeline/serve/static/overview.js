@@ -27,13 +27,13 @@ export class Overview {
       return [name, tile];
     }));
     const more = [detail.title !== model.name && model.name, detail.replay_of && `replay of ${detail.replay_of}`].filter(Boolean).join(" · ");
-    [this.assumption, this.warning] = [h("p", { class: "note" }), h("p", { class: "problem" })];
+    [this.assumption, this.partial, this.warning] = [h("p", { class: "note" }), h("p", { class: "note" }), h("p", { class: "problem" })];
     this.phase = h("span", { class: "phase" });
     this.issues = h("ul", { class: "issues" });
     this.actions = h("section", { class: "actions", "aria-label": "Action required" }, h(named ? "h3" : "h2", {}, "Action required"), this.issues);
     this.element = h("section", { class: "overview", "aria-label": `Summary of ${detail.title}` },
       h("div", {}, h(named ? "h2" : "h1", {}, detail.title, " ", h("small", {}, more), " ", this.phase),
-        !named && detail.description && h("p", { class: "note" }, detail.description), this.sentence, this.assumption, this.warning, this.actions),
+        !named && detail.description && h("p", { class: "note" }, detail.description), this.sentence, this.assumption, this.partial, this.warning, this.actions),
       h("dl", { class: "tiles" }, Object.values(this.tiles).map((tile) => tile.element)));
     this.show();
   }
@@ -42,7 +42,7 @@ export class Overview {
     const { detail } = this.model;
     // Parts at odd positions are emphasized.
     this.sentence.replaceChildren(...detail.sentence.map((part, index) => (index % 2 ? h("strong", { class: part.length > LONG ? "long" : "" }, tied(part)) : tied(part))));
-    for (const name of ["assumption", "warning"]) {
+    for (const name of ["assumption", "partial", "warning"]) {
       setText(this[name], detail[name] ?? "");
       this[name].hidden = !detail[name];
     }

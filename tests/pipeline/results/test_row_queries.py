@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from pyarrow import parquet
 
+from dpstream.aggregators.estimate import Estimate
 from dpstream.aggregators.panel_estimates import PanelEstimates
 from dpstream.pipeline.cli.output import number
 from dpstream.pipeline.kafka.cluster import Cluster
@@ -82,7 +83,7 @@ def publish(cluster: MemoryCluster, epoch: int, changed: dict[str, float]) -> No
 
 
 def test_table_has_totals_and_groups_if_requested(dpstream: Commands, app: str) -> None:
-    lines = dpstream("estimates", app).output.splitlines()
+    lines = dpstream("estimates", app).output.replace(" partial_window", "").splitlines()
     assert [line.split()[-4] for line in lines[1:4]] == ["2,000", "4,000", "12.5"]
     assert [name in line for name, line in zip(("wau", "mau", "spent"), lines[1:4], strict=True)]
     shares = dpstream("estimates", app, "--measure", "wau", "--by", "platform", "--share").output
@@ -272,6 +273,51 @@ def test_sum_with_a_missing_epoch_is_refused(
     (total,) = csv.DictReader(io.StringIO(dpstream(*asked, "--aggregate", "sum").output))
     assert (total["sum"], total["flags"]) == ("", "incomplete")
     assert total["refused"] == "too few devices reported in some epoch of the period"
+
+
+@pytest.mark.parametrize(
+    ("options", "flagged"),
+    [
+        (["--measure", "mau", "--by", "platform"], True),
+        (["--measure", "mau", "--share"], True),
+        (["--measure", "mau", "--interval", 2], True),
+        (["--ratio", "stickiness"], True),
+        (["--measure", "wau"], False),
+    ],
+)
+def test_windows_that_start_before_the_first_epoch_are_flagged(
+    dpstream: Commands, app: str, options: list[object], flagged: bool
+) -> None:
+    rows = csv.DictReader(io.StringIO(dpstream("estimates", app, *options, "--csv", "-").output))
+    assert {row["flags"] for row in rows} == {"partial_window" if flagged else ""}
+    printed = dpstream("estimates", app, *options)
+    assert ("partial_window" in printed.output) == flagged
+    words = "partial_window: the first 3 weeks of mau cover less than 4 weeks of events. If there"
+    assert (words in printed.errors) == flagged
+
+
+@pytest.mark.parametrize("history", ["", "history: complete\n"])
+def test_windows_of_a_single_measure_are_flagged_unless_history_is_complete(
+    dpstream: Commands, cluster: MemoryCluster, tmp_path: Path, history: str
+) -> None:
+    path = tmp_path / "one.yaml"
+    path.write_text(
+        "name: one\nepochs: {count: 8}\nparameters: {epsilon: 4}\n"
+        + history
+        + "measures: {mau: {type: active, within: 3}}\n"
+    )
+    assert dpstream("deploy", path).code == 0
+    job = find_deployed(cast(Cluster, cluster), "one")
+    for epoch in (1, 2, 3):
+        estimate = Estimate.around(500.0, 10.0, 19.6, 900, 1_000)
+        record = EstimateRecord(
+            job.deployment, epoch, WindowStatus.RELEASED, epoch, 900, 1_000, estimate, {}
+        )
+        cluster.append(job.topic(Role.ESTIMATES), record.to_bytes())
+    rows = csv.DictReader(io.StringIO(dpstream("estimates", "one", "--csv", "-").output))
+    expected = ["", "", ""] if history else ["partial_window", "partial_window", ""]
+    assert [row["flags"] for row in rows] == expected
+    assert ("partial_window" in dpstream("estimates", "one").output) == (not history)
 
 
 @pytest.mark.parametrize(

@@ -54,6 +54,7 @@ async def test_job_describes_its_measures_and_breakdowns(cluster: MemoryCluster)
     }
     assert body["ratios"] == [{"name": "stickiness", "numerator": "wau", "denominator": "mau"}]
     assert body["chosen"] == ["1"]
+    assert body["partial"] == "The first 3 weeks of mau cover less than 4 weeks of events."
     assert body["series"][1] == {
         "id": "2",
         "label": "wau: platform=ios",
