@@ -240,7 +240,7 @@ def _produce_live(
             tell(f"{plural(len(producer.users), 'user')} enrolled; this list is public")
         read = partial(_read_until, sys.stdin.fileno(), clock)
         produce_live(live, source, read, clock, notify=tell)
-        for warning in source.warnings():
+        for warning in (*source.warnings(), *live.warnings()):
             tell(warning)
         if source.deadline is not None:
             tell(f"the input ended; epoch {source.epoch} stays open for a later run")

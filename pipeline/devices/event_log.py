@@ -16,7 +16,7 @@ import numpy as np
 
 from dpstream.pipeline.devices.bad_rows import InputError, counted
 from dpstream.pipeline.devices.change_log import ChangeLog
-from dpstream.pipeline.devices.measured_events import Events, Integers, changes_of
+from dpstream.pipeline.devices.measured_events import ClampedNumbers, Events, Integers, changes_of
 from dpstream.pipeline.devices.row_reader import RowReader
 from dpstream.pipeline.devices.tables import InputTable, read_table
 from dpstream.pipeline.devices.users import Roster
@@ -62,8 +62,10 @@ def load_event_log(
     dtype = np.int64 if domain.columns is not None else domain.parse([])[0].dtype
     before = np.full((len(read.users), *domain.shape), domain.initial, dtype)
     groups = groups_in(job, read.users, users)
-    values_now = values_by_epoch(job, events, read.last_epoch)
+    clamped = ClampedNumbers(job)
+    values_now = clamped.counting(values_by_epoch(job, events, read.last_epoch))
     epochs, indices, values = changes_of(values_now, before)
+    warnings += clamped.warnings()
     return ChangeLog(
         users=read.users,
         epochs=epochs,

@@ -9,15 +9,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpstream.pipeline.devices.bad_rows import counted
 from dpstream.pipeline.devices.tables import starts
 from dpstream.pipeline.values.event_rows import EventDomain
-from dpstream.randomizers.equal_buckets import decimal
+from dpstream.randomizers.equal_buckets import decimal, number_text
 from dpstream.randomizers.measures import MAX_NUMBER, MAX_STEPS, MEAN_UNIT, Measure
+
+if TYPE_CHECKING:
+    from dpstream.pipeline.jobs.job_files import Job
 
 Integers: TypeAlias = NDArray[np.int64]
 
@@ -361,3 +365,42 @@ def _steps(
         active = np.flatnonzero(begun >= 0)
         answers[active] = (reached[:, begun[active]] <= epoch).sum(axis=0)
         yield answers
+
+
+class ClampedNumbers:
+    """Numbers of users at the ends of the range of a mean, for the operator of a producer alone.
+
+    Numbers at the low end are counted only if it differs from 0, which is the sum of no events.
+    """
+
+    def __init__(self, job: Job) -> None:
+        self._means = [
+            (place, question.name, question.measure.mean)
+            for place, question in enumerate(job.questions)
+            if question.measure.mean is not None
+        ]
+        self._ends = np.zeros((len(self._means), 2), np.int64)
+        self._total = 0
+
+    def counting(self, values: Iterable[Integers]) -> Iterator[Integers]:
+        for now in values:
+            self.add(now)
+            yield now
+
+    def add(self, values: Integers) -> None:
+        """Count the values of an epoch, shape (users, questions); other shapes have no means."""
+        self._total += len(values) if self._means else 0
+        for row, (place, *_) in enumerate(self._means):
+            answers = values[:, place]
+            self._ends[row] += [np.count_nonzero(answers == end) for end in (0, MEAN_UNIT)]
+
+    def warnings(self) -> Iterator[str]:
+        for (_, name, ends), (low, high) in zip(self._means, self._ends.tolist(), strict=True):
+            for count, end, beyond in ((low, ends.low, "less"), (high, ends.high, "more")):
+                if count and end:
+                    text = number_text(end)
+                    yield (
+                        f"measure {name}: {counted(count, 'number')} of {self._total:,} "
+                        f"({100 * count / self._total:.2g} %) {'is' if count == 1 else 'are'} "
+                        f"{text} or {beyond} and count as {text}. This stays on this machine"
+                    )

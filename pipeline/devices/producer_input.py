@@ -253,6 +253,9 @@ class LiveProducer:
     def _slots(self) -> int | None:
         return self._producer.job.domain.slots
 
+    def warnings(self) -> tuple[str, ...]:
+        return () if self._histories is None else tuple(self._histories.clamped.warnings())
+
     def take(self, events: Iterable[Event]) -> None:
         """Process events from a `LiveSource`; raise `InputError` if no user is enrolled in time."""
         for event in events:

@@ -195,6 +195,8 @@ class TopicInput:
         if waiting := self._store.waiting():
             collected.append(f"{counted(waiting, 'event')} for open epochs: stored")
         collected += self._counts.warnings(self._reader)
+        if self._histories is not None:
+            collected += self._histories.clamped.warnings()
         if self.bad_rows.total:
             # The first ones were logged on arrival.
             more = f"\n{self.bad_rows}" if self.bad_rows.total > SHOWN_BAD_ROWS else ""

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.pipeline.devices.input_store import InputStore, WaitingRow
+from dpstream.pipeline.devices.measured_events import ClampedNumbers
 from dpstream.randomizers.event_histories import EventHistory
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ class UserHistories:
         self._job = job
         self._store = store
         self._domain = job.event_domain
+        self.clamped = ClampedNumbers(job)
         self._periods: dict[tuple[str, int], int] = {}
         self._histories: dict[str, EventHistory] = {}
         for user, document in store.histories().items():
@@ -76,6 +78,7 @@ class UserHistories:
     def take(self, closing: ClosingEpoch) -> None:
         """Replace the changed histories in memory, after the transaction."""
         self._histories.update(closing.changed)
+        self.clamped.add(closing.values)
 
     def _restored(self, document: Mapping[str, object] | None) -> EventHistory:
         attributes = (self._job.attributes or {}).values()

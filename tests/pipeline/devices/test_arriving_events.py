@@ -119,6 +119,27 @@ def from_topic(
     return noted
 
 
+def test_clamped_numbers_are_counted_for_the_operator(tmp_path: Path) -> None:
+    """The window of two epochs has 20 in both of them; 9 is the highest number."""
+    rows: list[Event] = [
+        {"user": user, "time": START.isoformat(), "event": "buy", "amount": amount, "tab": ""}
+        for user, amount in (("ann", 20), ("bob", 8.9))
+    ]
+    words = "measure spent: 2 numbers of 8 (25 %) are 9 or more and count as 9"
+    path = tmp_path / "events.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    log = load_event_log(PANELS, path, last_epoch=2, users=ROSTER)
+    assert any(words in each for each in log.warnings)
+    with opened(None, MemoryLog(), {}, Fuse(), job=PANELS) as producer:
+        reader = RowReader(PANELS.row_domain, PANELS.epochs.calendar, PANELS.input_format)
+        source = TopicInput(producer, reader, "events", user_list=ROSTER)
+        produce_to(source, producer, Events.of(rows, 1), 2)
+        assert any(words in each for each in source.warnings())
+    shifted = MEASURES | {"spent": MEASURES["spent"] | {"mean": {"low": 5, "high": 30}}}
+    low = load_event_log(job_of(shifted, **GROUPED), path, last_epoch=2, users=ROSTER).warnings
+    assert any("4 numbers of 8 (50 %) are 5 or less and count as 5" in each for each in low)
+
+
 @pytest.mark.parametrize("job", [PANELS, CELLS], ids=["panels", "cells"])
 @pytest.mark.parametrize("seed", range(6))
 def test_topic_yields_the_values_of_a_file(tmp_path: Path, job: DeployedJob, seed: int) -> None:
