@@ -111,7 +111,6 @@ def _cut_table(
 
 
 def pack_sized(words: Messages, size: FixedSize) -> tuple[tuple[int, ...], bytes]:
-    """Return header fields (`dpstream.topics.messages.MESSAGES_FIELDS`) and payload."""
     return _packed_slots(words, size) if isinstance(size, Slots) else _packed_table(words, size)
 
 

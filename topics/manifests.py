@@ -183,7 +183,6 @@ def has_bit(bits: bytes, index: int) -> bool:
 
 
 def numbers_of(manifest: Manifest) -> tuple[int, ...]:
-    """Return the fields common to all versions, after fingerprint and deployment."""
     return (
         manifest.epoch,
         manifest.first_offset,

@@ -187,7 +187,6 @@ def layers(words: Messages, largest: int) -> Iterator[Messages]:
 
 
 def pack_messages(words: Messages) -> tuple[tuple[int, ...], bytes]:
-    """Return header fields (`MESSAGES_FIELDS`) and payload of messages."""
     values, counts, messages = words.values, words.counts, words.messages
     if words.nbytes > RECORD_CAP:
         raise OversizedError(

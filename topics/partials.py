@@ -57,7 +57,6 @@ def split_partial(
     attempt: bytes,
     payload: bytes,
 ) -> Iterator[PartialPart]:
-    """Split a partial into chunks that each fill a record; an empty partial has an empty chunk."""
     starts = range(0, max(len(payload), 1), _PART_BYTES)
     for index, start in enumerate(starts):
         chunk = payload[start : start + _PART_BYTES]

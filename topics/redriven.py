@@ -1,8 +1,4 @@
-"""Markers, in the topic of dead letters, for dead letters that were requeued.
-
-A marker is a JSON record without the headers of a dead letter, so readers of dead letters skip it.
-It is written once the requeued records are acknowledged.
-"""
+"""Markers, in the topic of dead letters, for dead letters that were requeued."""
 
 from __future__ import annotations
 

@@ -33,8 +33,6 @@ SEALED_PAYLOAD_TARGET: Final = PAYLOAD_TARGET - 256
 
 @dataclass(frozen=True, slots=True)
 class SealedBatch:
-    """An encrypted batch; `key` is the ID of the key that decrypts it (`sealing.key_id`)."""
-
     fingerprint: bytes
     deployment: bytes
     epoch: int

@@ -80,7 +80,6 @@ class ShareFormat:
         return MessageFormat(_WORD, size // _WORD.itemsize)
 
     def cut(self, table: Counts) -> NDArray[np.uint32]:
-        """Cut a table, shape (cells,), into chunks: shape (chunks, chunk_cells)."""
         padded = np.zeros(self.chunks * self.chunk_cells, _COUNT)
         padded[: self.cells] = table
         return padded.reshape(self.chunks, self.chunk_cells)
@@ -179,7 +178,6 @@ class ShareSum:
             )
 
     def with_table(self, table: Counts) -> ShareSum:
-        """Return the sum plus a table of this party's own, shape (form.cells,), modulo 2^32."""
         return replace(self, chunks=self.chunks + self.form.cut(table))
 
     def of_fewer_than(self, devices: int) -> bool:

@@ -79,8 +79,6 @@ class Attack:
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """Findings of all attacks, in order; `drawn` is the number of findings based on draws."""
-
     findings: tuple[Finding, ...]
     drawn: int
 

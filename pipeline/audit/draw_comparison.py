@@ -1,10 +1,9 @@
 """Test whether devices draw from the distribution on which their guarantee is based.
 
-Observations are compared with their exact probabilities: first whole histories of devices, then
-single reports, because most histories are too rare to test. If reports identify their devices, many
-devices are run together. A correct distribution fails with a probability of at most `false_alarm`,
-by the binomial distribution. If many devices report together and their reports do not identify
-them, the bound follows from Bernstein's inequality.
+First whole histories of devices are compared with their exact probabilities, then single reports. A
+correct distribution fails with a probability of at most `false_alarm`, by the binomial
+distribution. If many devices report together and their reports do not identify them, the bound
+follows from Bernstein's inequality.
 """
 
 from __future__ import annotations

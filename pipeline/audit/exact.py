@@ -1,8 +1,4 @@
-"""Compute an example's largest privacy loss from the probabilities of all views.
-
-The displayed loss is computed in floating point. The comparison with the claim uses exact fractions
-where floating point is not precise enough.
-"""
+"""Compute an example's largest privacy loss from the probabilities of all views."""
 
 from __future__ import annotations
 

@@ -41,7 +41,6 @@ _OFF: Final = 1 + 1e-9
 
 
 def attack_law(deployed: DeployedJob, calibrated: DeployedJob) -> Iterator[Finding]:
-    """Compare the constants of a deployed job with those computed here from its parameters."""
     runs, promised = deployed.guarantee, calibrated.guarantee
     reason = ""
     if (runs.unit, runs.neighbors) != (promised.unit, promised.neighbors):

@@ -25,7 +25,6 @@ from dpstream.randomizers.guarantee import Guarantee
 def candidate_pairs(
     job: DeployedJob, guarantee: Guarantee, epochs: int
 ) -> list[tuple[Stream, Stream]]:
-    """Return pairs of neighbors under a guarantee, in both orders, to search for the worst pair."""
     streams = list(dict.fromkeys(_streams(some_values(job), guarantee, epochs)))
     return [
         (one, other)

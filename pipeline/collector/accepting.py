@@ -20,8 +20,6 @@ _PAUSE_SECONDS: Final = 0.1
 
 
 class Listener:
-    """A server's listening sockets and their accept loops; without `tls`, they serve plain HTTP."""
-
     def __init__(
         self, connections: HttpConnections, sockets: list[socket.socket], tls: ssl.SSLContext | None
     ) -> None:

@@ -273,8 +273,6 @@ _AT_ONCE: Final = 256
 
 
 class Watermarks:
-    """Schedule of a collector's watermarks; `now` is in milliseconds by the broker's clock."""
-
     def __init__(self, intake: Intake, now: int) -> None:
         self.intake = intake
         job = intake.job

@@ -1,7 +1,4 @@
-"""Run a collector: an event loop answers requests, and a thread tracks the deployed jobs.
-
-A collector stores nothing. Acknowledged reports are in Kafka; devices resend all other reports.
-"""
+"""Run a collector, which stores nothing: devices resend reports that are not acknowledged."""
 
 from __future__ import annotations
 
@@ -110,8 +107,6 @@ class _Running:
 
 
 class Collector:
-    """A collector, created and run in one event loop. `writer` updates the broker's `clock`."""
-
     def __init__(
         self,
         settings: CollectorSettings,
@@ -184,7 +179,6 @@ class Collector:
         )
 
     def liveness(self) -> Health:
-        """Return whether the event loop runs, even if the broker is unavailable."""
         if time.monotonic() - self._ticked > _AWAY_SECONDS:
             return Health(False, "the event loop is blocked")
         return Health(True, "alive")
@@ -229,7 +223,6 @@ class Collector:
                 self._lines(None).info("Kafka answers again")
 
     async def stop(self) -> None:
-        """Stop accepting, write accepted reports and watermarks, and disconnect."""
         self.service.stopping = True
         self.connections.close_idle()
         with suppress(TimeoutError):

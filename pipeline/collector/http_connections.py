@@ -92,7 +92,6 @@ class HttpConnections:
         self._count(connection.peer, 1)
 
     def leave(self, connection: HttpConnection) -> None:
-        """Remove a closed connection; can be called repeatedly."""
         self.idle.pop(connection, None)
         self.unfinished.pop(connection, None)
         if connection in self.open:

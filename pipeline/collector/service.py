@@ -1,7 +1,4 @@
-"""Answer a collector's requests, without I/O except for passing reports to a `BatchWriter`.
-
-`Service` knows the jobs, the time and the access rules; `HttpConnections` passes it requests.
-"""
+"""Answer a collector's requests, without I/O except for passing reports to a `BatchWriter`."""
 
 from __future__ import annotations
 

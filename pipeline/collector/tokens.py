@@ -1,8 +1,6 @@
 """Verify tokens for jobs that require tokens: JWTs signed with one of a job's keys.
 
-* The signature algorithm is determined by the type of the job's key, never by the token.
-* `Tagger` computes the tags that replace device names. It hashes the input common to all subjects
-  only once.
+The signature algorithm is determined by the type of the job's key, never by the token.
 """
 
 from __future__ import annotations

@@ -15,7 +15,6 @@ WEEKS = 168
 
 
 def demo_change_log() -> Path:
-    """Return the path of the change log: 28,785 users, 170 weekly epochs."""
     return _installed("oulad-weekly.csv.gz")
 
 

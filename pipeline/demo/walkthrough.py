@@ -1,8 +1,4 @@
-"""Walkthrough of the demonstration in four screens, for readers without prior knowledge.
-
-The screens show the question, the reports of one student's device, the published results, and what
-it would take to learn about one student.
-"""
+"""Walkthrough of the demonstration in four screens, for readers without prior knowledge."""
 
 from __future__ import annotations
 
@@ -39,8 +35,6 @@ _BARS = " ▁▂▃▄▅▆▇█"
 
 @dataclass(frozen=True, slots=True)
 class WalkthroughScreen:
-    """One of the four screens, numbered from 1; lines that are list items start with spaces."""
-
     number: int
     title: str
     lines: tuple[str, ...]

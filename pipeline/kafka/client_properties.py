@@ -107,8 +107,6 @@ _JAAS_OPTION = re.compile(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClientProperties:
-    """Connection settings of a file; `tls` and `login` are None unless configured."""
-
     bootstrap_servers: tuple[str, ...]
     tls: ssl.SSLContext | None
     login: Login | None

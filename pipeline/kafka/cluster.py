@@ -1,7 +1,4 @@
-"""Synchronous access to a Kafka cluster: topics, offsets, full reads and acknowledged writes.
-
-It uses kafka-python, for tools and producers. Workers use asyncio and Faust's own client instead.
-"""
+"""Synchronous access to a Kafka cluster by kafka-python, for tools and producers."""
 
 from __future__ import annotations
 

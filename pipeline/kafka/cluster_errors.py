@@ -1,7 +1,4 @@
-"""Errors from a cluster: missing topics and missing permissions.
-
-Kafka's two client families, kafka-python and aiokafka, share error codes, which are checked here.
-"""
+"""Errors from a cluster: missing topics and missing permissions."""
 
 from __future__ import annotations
 

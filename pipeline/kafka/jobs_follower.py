@@ -1,7 +1,4 @@
-"""Follow ``dpstream.jobs`` as it grows, for processes that serve all jobs.
-
-Reading has a thread of its own, so that no other thread waits for an unreachable broker.
-"""
+"""Follow ``dpstream.jobs`` as it grows, in a thread, for processes that serve all jobs."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""A job's topics in memory, a driver that carries out actions on them, and a whole job.
-
-Tests can stop a stage after any action. Records that a crashed owner had appended but not flushed
-are then either lost or kept.
-"""
+"""A job's topics in memory, a driver that carries out actions on them, and a whole job."""
 
 from __future__ import annotations
 

@@ -23,8 +23,6 @@ class ContradictionError(DpstreamError):
 
 @dataclass(frozen=True, slots=True)
 class StageOffsets:
-    """Offsets in the topic that a stage reads, one per deployed partition."""
-
     role: Role
     starts: Sequence[int]
     committed: Sequence[Committed | None]

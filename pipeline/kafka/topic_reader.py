@@ -28,8 +28,6 @@ Result = TypeVar("Result")
 
 
 class TopicReader:
-    """Read a partition from the start of the deployment; `position` is the next offset."""
-
     def __init__(self, cluster: Cluster, job: DeployedJob, role: Role, partition: int = 0) -> None:
         self._cluster = cluster
         self._topic = job.topic(role)

@@ -1,7 +1,4 @@
-"""Estimate record ages by binary search, and wait until all brokers know new topics.
-
-The controller answers once it has created a topic, but brokers learn of the topic one by one.
-"""
+"""Estimate record ages by binary search, and wait until all brokers know new topics."""
 
 from __future__ import annotations
 

@@ -50,8 +50,6 @@ class LedgerLocation:
 
 @dataclass(frozen=True, slots=True)
 class Oddity:
-    """A problem with a record; `written` is the broker timestamp, milliseconds since 1970."""
-
     problem: ChainProblem
     offset: int
     written: int

@@ -77,8 +77,6 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A parsed entry: `hash` is its SHA-256, and `previous` is the preceding entry's hash."""
-
     draft: Draft
     previous: str
     hash: str

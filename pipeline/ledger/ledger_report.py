@@ -42,7 +42,6 @@ class StreamTerms:
     delta: float
 
     def charged(self, devices: int) -> Charged:
-        """Return a horizon's charge if at least `devices` devices are in all released windows."""
         return charged_once(self.loss, devices, self.delta)
 
 

@@ -84,7 +84,6 @@ def write_with_receipt(
 
 
 def append_declared(cluster: Cluster, declared: BudgetDeclaration) -> None:
-    """Store a copy of a declared budget, in case the ledger is damaged later."""
     cluster.append(JOBS_TOPIC, declared.to_bytes(), key=declared.key)
 
 

@@ -31,8 +31,6 @@ _TOGETHER = b"those who were always in"
 
 
 class Presence:
-    """Participation in all of the `windows` windows added so far."""
-
     def __init__(self) -> None:
         self.windows = 0
         self._ever: NDArray[np.bool_] = np.zeros(0, np.bool_)

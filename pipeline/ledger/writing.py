@@ -1,8 +1,7 @@
 """Decide which entry to write to the ledger next, and check that the written entry is valid.
 
-A writer reads to the end, decides on one entry, appends it, and reads again. The decision is a
-function of both topics. A writer that has lost a race, or restarts after an interruption, therefore
-writes the missing entries, and no entry twice.
+A writer reads to the end, appends one entry, and reads again. A writer that has lost a race, or
+restarts after an interruption, therefore writes the missing entries, and no entry twice.
 """
 
 from __future__ import annotations

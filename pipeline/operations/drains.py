@@ -1,8 +1,7 @@
 """Drain a job: finalize and publish its open windows with the reports received, then stop.
 
-For each partition, one record tells the shuffler up to which offset to drain. When everything is
-published, the job's phase makes supervisors stop the workers. Later reports stay in the topic until
-the job is resumed.
+For each partition, one record tells the shuffler up to which offset to drain. Later reports stay in
+the topic until the job is resumed.
 """
 
 from __future__ import annotations
@@ -92,8 +91,6 @@ class DrainProgress:
 
 
 class DrainWatch:
-    """Track the progress of a drain incrementally; `ends` are the offsets from `start_drain`."""
-
     def __init__(self, cluster: Cluster, job: DeployedJob, ends: Mapping[int, int]) -> None:
         self._cluster = cluster
         self._job = job

@@ -183,8 +183,6 @@ def end_all(
 
 @dataclass(slots=True)
 class BackOff:
-    """Restart delay in seconds, which doubles with each consecutive failure of a process."""
-
     first: float
     longest: float
     failures: int = 0

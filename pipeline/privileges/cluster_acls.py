@@ -118,7 +118,6 @@ class ClusterAcls:
                 raise failure
 
     def remove(self, bindings: Iterable[Binding]) -> None:
-        """Remove ACLs; ignore ACLs that do not exist."""
         # An ACL is a filter that matches only itself.
         wanted = [_acl(each) for each in bindings]
         if not wanted:

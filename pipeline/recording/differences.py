@@ -1,7 +1,4 @@
-"""Compare two jobs by epoch: whether their integers are equal, and how their estimates differ.
-
-If two jobs have the same integers but different estimates, their estimators differ.
-"""
+"""Compare two jobs by epoch: whether their integers are equal, and how their estimates differ."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Record every published epoch of a job, from the job's topics into a folder.
-
-The recorder commits every few seconds, and resumes from the last commit after a stop.
-"""
+"""Record every published epoch of a job, and resume from the last commit after a stop."""
 
 from __future__ import annotations
 
@@ -40,8 +37,6 @@ _LOOK_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """A newly recorded epoch; if its window is missing, with the reasons."""
-
     epoch: int
     reports: int | None
     missing: tuple[Missing, ...] = ()
@@ -145,7 +140,6 @@ class Recorder:
             self._commit_in_time()
 
     def stop(self) -> None:
-        """Commit all additions; after a write error, discard uncommitted additions."""
         if self._whole:
             with self._writing():
                 if self._writer.uncommitted:

@@ -86,8 +86,6 @@ class _Sink:
 
 
 class TableFile:
-    """A table file being written; rows are buffered until they fill a row group."""
-
     def __init__(
         self, folder: RecordingFolder, path: str, kind: RecordKind, words: MessageColumn
     ) -> None:

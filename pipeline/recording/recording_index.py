@@ -46,8 +46,6 @@ class RecordingFile:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """Released epochs, `first_epoch` to `last_epoch`, whose windows could not be recorded."""
-
     first_epoch: int
     last_epoch: int
     why: str

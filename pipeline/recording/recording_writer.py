@@ -73,7 +73,6 @@ class RecordingWriter:
 
     @property
     def full(self) -> bool:
-        """True if the files being written are so large that a commit is due."""
         return any(file.size >= _FILE_BYTES for file in self._open.values())
 
     @property

@@ -1,4 +1,1 @@
-"""Run a whole job in one process: the real producer and stages on topics in memory.
-
-`simulated_job` is the entry point; it uses `kafka.memory`. `trials` repeats a simulation.
-"""
+"""Run a whole job in one process. Start with `simulated_job`; `trials` repeats a simulation."""

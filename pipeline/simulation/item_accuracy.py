@@ -67,7 +67,6 @@ class ItemAccuracy:
 
     @property
     def unclipped_error(self) -> float | None:
-        """Mean absolute error over the compared items, with estimates as published."""
         return float(np.abs(self.errors).mean()) if len(self.errors) else None
 
     @property

@@ -77,7 +77,6 @@ class Simulation:
         return np.concatenate([np.zeros(0), *errors])
 
     def covered(self) -> NDArray[np.bool_]:
-        """Return which intervals contain the ground truth, bool, shape (estimates,)."""
         held = [held for _, held in self.covered_by_epoch()]
         return np.concatenate([np.zeros(0, np.bool_), *held])
 

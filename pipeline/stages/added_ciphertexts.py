@@ -32,8 +32,6 @@ class Total:
 
 
 class AddedCiphertexts(WindowTransform[Total]):
-    """Turn the ciphertexts in ``<job>.shuffled`` into the partials in ``<job>.partials``."""
-
     def __init__(self, job: DeployedJob, keys: KeyRing, open_spill_file: OpenSpillFile) -> None:
         super().__init__()
         self._job = job

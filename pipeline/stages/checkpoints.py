@@ -1,6 +1,5 @@
 """Checkpoints of a publisher: its state after an epoch, and the offsets where reading resumes.
 
-Checkpoints have a separate key in ``<job>.estimates``, a topic that only the publisher may write.
 The logs stay authoritative. A checkpoint is used only if the manifest to which it refers decided
 its epoch, and its state reproduces the published estimate of that epoch, byte for byte.
 """

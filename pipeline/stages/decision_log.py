@@ -1,7 +1,6 @@
 """Read the manifest log of a deployment; the first manifest of an epoch counts.
 
-The shuffler workers of a job share only this log. Each worker reads the log up to its own manifest,
-so that all workers continue under the same decision.
+The shuffler workers of a job share only this log, and continue under the same decisions.
 """
 
 from __future__ import annotations
@@ -174,7 +173,6 @@ class DecisionLog:
                     self._apply_alike(tuple(alike))
 
     def _apply_alike(self, records: Sequence[LogRecord]) -> None:
-        """Process records together; split them if one record prevents that."""
         if not self._by_rows or self.first_epoch is None or len(records) < _FEW_ROWS:
             for record in records:
                 self.apply(record)

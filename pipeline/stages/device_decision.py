@@ -101,7 +101,6 @@ class DeviceDecision(WindowDecision[DeviceWindow]):
                 yield epoch
 
     def manifest(self, window: DeviceWindow, position: int, timestamp: int) -> Manifest:
-        """See `WindowDecision.manifest`; all devices together are listed as one producer."""
         contributors = window.devices
         # A device that falsely claims an earlier enrollment is present nevertheless.
         population = max(contributors, self._population.count(window.epoch))

@@ -155,7 +155,6 @@ class DeviceWindows:
         self._new_window = new_window
 
     def read(self, manifest: Manifest) -> Steps[MessageMultiset]:
-        """Return the messages from devices whose reports precede the manifest's cut offset."""
         partition = self._job.topics.partition_of(manifest.epoch)
         window = self._new_window(manifest.epoch, 0.0)
 

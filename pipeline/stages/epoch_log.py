@@ -1,8 +1,4 @@
-"""Read a deployment's epochs in order, each with its decision, counts and published estimate.
-
-Manifests, partials and estimates are kept forever, in one partition each. All readers find the same
-content for an epoch, because in each log the first complete record of an epoch counts.
-"""
+"""Read a deployment's epochs in order, each with its decision, counts and published estimate."""
 
 from __future__ import annotations
 
@@ -167,7 +163,6 @@ class EpochLog:
         return log
 
     def read(self, run: Run) -> Iterator[DecidedEpoch]:
-        """Yield the available epochs that were not yet read; `run` executes the steps."""
         run(self.find_end())
         while (epoch := run(self.next())) is not None:
             yield epoch

@@ -179,8 +179,6 @@ def _several(module: str, kind: str) -> Any:
 
 
 class EstimateListener(Protocol):
-    """Listener for published records, in the order of epochs."""
-
     @property
     def reads_horizon(self) -> bool: ...
 
@@ -218,7 +216,6 @@ class FirstEstimates:
         self.epochs = EpochSet.up_to(before)
 
     def apply(self, value: bytes) -> EstimateRecord | None:
-        """Process one record, and return it if it is the first for its epoch."""
         record = own_estimate(self._job, value)
         if record is None or self._too_far(record.epoch) or not self.epochs.add(record.epoch):
             return None

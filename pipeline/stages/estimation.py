@@ -1,8 +1,4 @@
-"""State of a publisher: the merged counts and participation of a horizon.
-
-The state is a function of the manifests and partials, added in epoch order. The first epoch of a
-new horizon discards the state of the previous one. Epochs are numbered within a horizon here.
-"""
+"""State of a publisher: the merged counts and participation of a horizon."""
 
 from __future__ import annotations
 
@@ -81,7 +77,6 @@ class Estimation:
 
     @classmethod
     def resumed(cls, job: DeployedJob, epoch: int, state: Mapping[str, Any]) -> Self:
-        """Restore `state`, the state after an epoch; raise `ValueError` if it is invalid."""
         estimation = cls(job)
         estimation._begin(job.epochs.horizon_of(epoch))
         estimation.last_epoch = job.epochs.local(epoch)

@@ -40,7 +40,6 @@ class IdleCondition:
     seconds: float = math.inf
 
     def holds(self, ends: Mapping[Role, Sequence[int]]) -> bool:
-        """Return whether the ends are unchanged, ignoring partitions that were added later."""
         return all(
             tuple(ends.get(role, ()))[: len(known)] == known for role, known in self.ends.items()
         )

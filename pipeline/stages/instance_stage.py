@@ -60,8 +60,6 @@ class _InstancePartition(RawPartition[Window]):
 
 
 class InstanceStage(RawStage[_InstancePartition, Window]):
-    """Turn the batches in ``<job>.reports-2`` and so on into chunks in ``<job>.shuffled``."""
-
     def __init__(
         self,
         job: DeployedJob,

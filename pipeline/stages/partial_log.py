@@ -161,7 +161,6 @@ class CompletePartials:
         yield from self._cursor.flush()
 
     def read_back(self) -> Steps[None]:
-        """Read the log again from further back, up to its current end."""
         assert self._places is not None, "the end must be read first"
         place = next(self._places, None)
         if place is not None:

@@ -1,8 +1,4 @@
-"""Count the devices enrolled in a device job, by their tags.
-
-A device enrolls with its first envelope of a horizon, and its collector writes the device's tag to
-``<job>.devices``. Of several enrollments with the same tag, the first in the log counts.
-"""
+"""Count the devices of a job by the tags in ``<job>.devices``; a tag's first enrollment counts."""
 
 from __future__ import annotations
 
@@ -24,8 +20,6 @@ _DIVISION_SHIFT: Final = np.uint64(64 - 8)
 
 
 class Population:
-    """Devices in a deployment, from the records in ``<job>.devices``, in log order."""
-
     def __init__(self, job: DeployedJob) -> None:
         self._job = job
         self._horizons: dict[int, _Enrolled] = {}

@@ -1,11 +1,8 @@
-"""Publish one final record for every epoch, in order.
+"""Publish one final record for every epoch, in order, as a function of manifests and partials.
 
-The publisher's state is a function of two logs that are kept forever: manifests and partials. A
-publisher that takes over continues after the last published estimate, from a checkpoint that agrees
-with it (`checkpoints`), or else by merging all partials on which unpublished epochs depend.
-
-The result document of an epoch is written after its estimate, from the first estimate record of the
-epoch in the topic. Every writer therefore writes the same bytes.
+A publisher that takes over continues after the last published estimate, from a checkpoint that
+agrees with it. Each result document is written from the epoch's first estimate record in the topic,
+so every writer writes the same bytes.
 """
 
 from __future__ import annotations
@@ -30,8 +27,6 @@ from dpstream.topics.names import Role
 
 
 class PublishStage(SingleWriter):
-    """Turn manifests and partials into estimates and results, as one worker at a time."""
-
     role = Role.PARTIALS
 
     def __init__(
@@ -82,7 +77,6 @@ class PublishStage(SingleWriter):
         return epochs
 
     def _read_first(self) -> Steps[EpochLog]:
-        """Read the latest estimates, and return a log of the epochs to publish next."""
         job = self._job
         # Read before the estimates, because estimates that have a document are not stored.
         documents = yield from self._documented.near_the_end()

@@ -1,9 +1,4 @@
-"""Common base of the stages that read raw reports: the shuffler, and parallel shufflers.
-
-Records of an epoch are collected in a window. Once a manifest in the log releases the window, its
-messages are a pending write. Only after this write does the committed offset pass the window's
-first record. Subclasses decide when manifests are written, and by which worker.
-"""
+"""Common base of the stages that read raw reports: the shuffler, and parallel shufflers."""
 
 from __future__ import annotations
 

@@ -53,8 +53,6 @@ class DecidingPartition(RawPartition[WindowT]):
 
 
 class ShuffleStage(RawStage[DecidingPartition[WindowT], WindowT], Generic[WindowT, RecordT]):
-    """Turn the records in ``<job>.reports`` into the chunks in ``<job>.shuffled``."""
-
     _log: DecisionLog
     _decision: WindowDecision[WindowT]
     _furthest: dict[int, int]

@@ -162,8 +162,6 @@ class SortedRuns:
 
 @dataclass(slots=True)
 class _Counted:
-    """Rows in increasing order, each with its number of occurrences (uint64)."""
-
     values: MessageArray
     counts: NDArray[np.uint64]
 

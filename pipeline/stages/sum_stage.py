@@ -1,8 +1,4 @@
-"""Combine the partials from the two aggregators into one partial per window.
-
-A partial is a function of the manifest and of both parties' partials, so repeated writes are
-identical.
-"""
+"""Combine the partials from the two aggregators into one partial per window."""
 
 from __future__ import annotations
 
@@ -22,8 +18,6 @@ from dpstream.topics.partials import corruption_reason
 
 
 class SumStage(SingleWriter):
-    """Turn ``<job>.partials-a`` and ``<job>.partials-b`` into ``<job>.partials``."""
-
     role = SUMS[0]
 
     def __init__(self, job: DeployedJob, *, listener: WindowListener = ignore_window) -> None:

@@ -1,7 +1,4 @@
-"""Tagged contents in a device job's open window; one content per tag counts.
-
-Memory stays bounded for ten million contents: beyond a few MiB, a spill file is divided by tag.
-"""
+"""Tagged contents in a device job's open window, in bounded memory; one per tag counts."""
 
 from __future__ import annotations
 

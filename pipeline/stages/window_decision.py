@@ -1,7 +1,4 @@
-"""Decide when a window closes, and compute its manifest, for every kind of sender.
-
-This module has no side effects: the caller writes manifests.
-"""
+"""Decide when a window closes, and compute its manifest, without side effects."""
 
 from __future__ import annotations
 

@@ -29,8 +29,6 @@ RecordT = TypeVar("RecordT", bound=_OfAnEpoch)
 
 
 class WindowSource(ABC, Generic[WindowT, RecordT]):
-    """Rules for the records of one kind of sender, and the state of these senders."""
-
     @property
     def seconds_of_a_time_check(self) -> float:
         """Minimum seconds between two checks of whether the time of windows has come."""

@@ -41,8 +41,7 @@ class WindowTransform(ABC, Generic[Content]):
     def end(self, content: Content) -> None: ...
 
     @abstractmethod
-    def write(self, chunk: Chunk, partial_windows: Sequence[Content]) -> Steps[None]:
-        """Write, without a final flush, the window that this chunk completes."""
+    def write(self, chunk: Chunk, partial_windows: Sequence[Content]) -> Steps[None]: ...
 
 
 class AddedReports(WindowTransform[Aggregator]):

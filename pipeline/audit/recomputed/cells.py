@@ -1,7 +1,4 @@
-"""Recompute losses for noisy cells that messages shift, by enumerating all numbers of dummies.
-
-The checks cover shifts up, down, and both at once, every kind of noise, and horizons.
-"""
+"""Recompute losses for noisy cells that messages shift, by enumerating all numbers of dummies."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Recompute losses over many epochs by enumerating all outcomes of composed small mechanisms.
-
-The checks cover 3, 10 and 100 draws, for different binary digits in repeated squaring; a rare
-outcome with a large loss; both directions; and a grid that is coarsened during the composition.
-"""
+"""Recompute losses over many epochs by enumerating all outcomes of composed small mechanisms."""
 
 from __future__ import annotations
 

@@ -84,7 +84,6 @@ def repeated(pair: Pair, times: int) -> Iterator[tuple[int, int]]:
 
 
 def together(pairs: Iterable[Pair]) -> Iterator[tuple[int, int]]:
-    """Yield all joint outcomes of one draw from each pair."""
     for outcomes in product(*pairs):
         yield math.prod(one for one, _ in outcomes), math.prod(other for _, other in outcomes)
 

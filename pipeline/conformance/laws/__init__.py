@@ -1,4 +1,1 @@
-"""Exact output distributions of the built-in protocols, independent of the code that devices run.
-
-The function `exact_law` of each module constructs an exact law.
-"""
+"""Exact output distributions of the built-in protocols, independent of devices' code."""

@@ -1,8 +1,4 @@
-"""Exact output distribution of a FutureRand device: its own code, run with all possible draws.
-
-All devices of a population report the same stream, each with one possible sign vector and one
-possible sequence of random bits. The integer weights of equal reports are summed.
-"""
+"""Exact output distribution of a FutureRand device: its own code, run with all possible draws."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Exact output distribution of a device that tracks an item: a row, and the row's symbols.
-
-The Hadamard matrix comes from scipy; symbols follow the exact law of value_stream.
-"""
+"""Exact output distribution of a device that tracks an item: a row, and the row's symbols."""
 
 from __future__ import annotations
 

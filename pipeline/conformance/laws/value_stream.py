@@ -1,8 +1,4 @@
-"""Exact output distribution of a value_stream device: every symbol at every epoch.
-
-The tracked stream and the tilt are recomputed here with the same floating-point operations. Symbol
-weights and rejection thresholds are integers.
-"""
+"""Exact output distribution of a value_stream device: every symbol at every epoch."""
 
 from __future__ import annotations
 

@@ -1,11 +1,8 @@
 """A part of the fleet: one process with many devices that report over HTTP.
 
-``python -m dpstream.pipeline.demo.devices.fleet NUMBER COUNT URL...`` prints a JSON line per epoch.
-The line states how many devices actually have the value 1, which only this process knows, and how
-many reports had each outcome. Without arguments, the command prints the job file.
-
-Every device sends its own request. It stores its report until a collector acknowledges it, and
-resends it unchanged to any collector.
+``python -m dpstream.pipeline.demo.devices.fleet NUMBER COUNT URL...`` prints a JSON line per epoch,
+with the true number of devices that have the value 1, and the number of reports by outcome. Without
+arguments, the command prints the job file.
 """
 
 from __future__ import annotations

@@ -78,8 +78,6 @@ SETTINGS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class KafkaStatus:
-    """Status of a local broker; the address is stable across restarts."""
-
     running: bool
     pid: int | None
     bootstrap_servers: str | None
@@ -157,7 +155,6 @@ class LocalKafka:
             return self.status()
 
     def stop(self, grace: float = 30.0) -> bool:
-        """Stop the broker, by force after ``grace`` seconds; return whether it was running."""
         if not self.directory.is_dir():
             return False
         with FolderLock(self.directory, "stopping the local Kafka", wait=grace):

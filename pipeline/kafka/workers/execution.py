@@ -129,11 +129,9 @@ class Execution:
 
     @property
     def done(self) -> int:
-        """Number of records read or written by the stage, including while restoring."""
         return self.records + self.appends
 
     def revoked(self) -> None:
-        """Abort all work and drop the partitions, which are no longer assigned."""
         self._assignment = object()
         self.restored = False
         self.positions = {}

@@ -1,8 +1,4 @@
-"""Serve a worker's metrics and health over HTTP.
-
-The server runs in its own threads, so that it can report a blocked event loop. The threads read
-values that the event loop replaces atomically.
-"""
+"""Serve a worker's metrics and health over HTTP, from threads that see a blocked event loop."""
 
 from __future__ import annotations
 

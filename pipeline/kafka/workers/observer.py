@@ -1,7 +1,6 @@
 """Take snapshots of a worker for its metrics.
 
-Lag in seconds is computed as in kafka-lag-exporter: record a partition's ends over time, and
-interpolate the write time of the first uncommitted record. This needs no additional requests.
+Lag in seconds is computed as in kafka-lag-exporter: from a history of a partition's ends.
 """
 
 from __future__ import annotations
@@ -88,8 +87,6 @@ class WindowCounters:
 
 
 class Observer:
-    """Source of metrics; `snapshot` is replaced atomically, so that any thread can read it."""
-
     def __init__(
         self,
         blank: WorkerSnapshot,

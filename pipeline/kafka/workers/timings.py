@@ -56,7 +56,6 @@ class Timings:
 
     @classmethod
     def of_many(cls) -> Timings:
-        """Return timings for a worker alongside many others: fewer polls, but the same safety."""
         return cls(
             heartbeat=3.0,
             tick=3.0,

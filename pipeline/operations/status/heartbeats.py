@@ -1,7 +1,4 @@
-"""Read the latest heartbeats of workers and collectors from ``<job>.status``.
-
-Times are by the broker's clock, not by the workers' clocks.
-"""
+"""Read the latest heartbeats in ``<job>.status``, with times by the broker's clock."""
 
 from __future__ import annotations
 
@@ -58,7 +55,6 @@ class Heartbeats:
 
     @property
     def summary(self) -> ManifestSummary | None:
-        """The most complete count of finalized windows that any shuffler worker has reported."""
         return max(self._summaries.values(), key=lambda summary: summary.offset, default=None)
 
     def workers(self, now: int) -> Iterator[WorkerStatus]:

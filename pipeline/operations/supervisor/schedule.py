@@ -53,7 +53,6 @@ class _Slot:
     restart_at: float = 0.0
 
     def end(self) -> tuple[bytes | None, bool]:
-        """Mark the worker as ended; return its version, and whether it had been asked to stop."""
         ran, requested = self.running, self.stop_requested_at is not None
         self.running, self.stop_requested_at, self.killed = None, None, False
         return ran, requested

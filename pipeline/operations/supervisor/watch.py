@@ -1,7 +1,6 @@
 """Serve the metrics and health of all workers of a supervisor at one address.
 
-Each request queries all workers in parallel. A worker that does not answer is unhealthy, and is
-missing from the metrics.
+A worker that does not answer is unhealthy, and is missing from the metrics.
 """
 
 from __future__ import annotations

@@ -176,7 +176,6 @@ class JobRun:
         self._observer.start()
 
     def take(self, event: JobEvent, workers: RestartedProcesses) -> None:
-        """Process a posted event; if the event is an exception, raise it."""
         match event:
             case Exception():
                 raise event

@@ -70,7 +70,6 @@ class ManagedBroker(RestartedProcesses):
             raise ProcessError(f"{self._manager.name} exited:{self._manager.log_end()}")
 
     def close(self) -> None:
-        """Stop the manager, and the broker unless it was already running before."""
         super().close()
         # A manager that was killed has not stopped the broker.
         undone = self._manager.process.returncode != 0 and "mine" in self._seen

@@ -139,7 +139,6 @@ class Outcome:
 
     @property
     def rmse(self) -> float | None:
-        """RMSE against the ground truth, in users; None without estimates."""
         return _rmse(
             row.intervals[0] - row.ground_truths
             for row in self.rows

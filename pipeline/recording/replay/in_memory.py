@@ -21,8 +21,6 @@ from dpstream.topics.names import Role
 
 
 class MemoryReplay:
-    """In-memory topics that contain one epoch at a time, with one worker per stage."""
-
     def __init__(
         self,
         job: DeployedJob,

@@ -71,8 +71,6 @@ class Speed:
 
 
 class Pace:
-    """Due times for epochs; `started` is the first epoch's due time, in seconds from any origin."""
-
     def __init__(self, speed: Speed, started: float) -> None:
         self._speed = speed
         self._started = started

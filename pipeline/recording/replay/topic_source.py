@@ -1,7 +1,4 @@
-"""Input to a replay from the topics of a deployment.
-
-Manifests and partials are retained forever, and windows until retention deletes them.
-"""
+"""Input to a replay from a deployment's topics, as long as retention keeps its windows."""
 
 from __future__ import annotations
 

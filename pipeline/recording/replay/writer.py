@@ -1,9 +1,7 @@
 """Write the topics of a replay, sans I/O: manifests, windows, and copied partials.
 
-* A manifest repeats the original under the replay's own deployment. Statuses are copied: no window
-  is closed again, and suppressed windows stay suppressed.
-* A window is written as the same multiset, in canonical order, in new chunks.
-* A restarted replay checks its earlier output and writes the rest.
+A manifest repeats the original under the replay's own deployment: no window is closed again. A
+restarted replay checks its earlier output and writes the rest.
 """
 
 from __future__ import annotations
