@@ -29,8 +29,7 @@ class Chunk:
         manifest_offset: Offset, in the manifest log, of the manifest that released the window.
         attempt: 16 bytes, new each time a window is written; chunks of two attempts never mix.
         total: Number of chunks in the attempt, 1 to 2^32 - 1.
-        instance: Parallel shuffler that wrote the chunk, from 1; the window needs an attempt of
-            each.
+        instance: Parallel shuffler that wrote the chunk, from 1; each one writes an attempt.
     """
 
     fingerprint: bytes

@@ -51,8 +51,8 @@ _EMPTY = 1 + MANIFEST_STATUSES.index(WindowStatus.EMPTY)
 class ManifestRows:
     """Manifests that include the same producers.
 
-    `first_offsets` are those of the epochs' first records in the raw topic, `cut_offsets` the first
-    after each window. `statuses` are indices in `MANIFEST_STATUSES`.
+    `first_offsets` has the offset of each epoch's first record in the raw topic, and `cut_offsets`
+    the first offset after each window. `statuses` are indices in `MANIFEST_STATUSES`.
     """
 
     records: Sequence[bytes]

@@ -128,7 +128,7 @@ class Messages:
     def from_counts(
         cls, counts: NDArray[np.int64], dtype: np.dtype[np.unsignedinteger] | None = None
     ) -> Messages:
-        """Return the canonical form of the messages 0 to size - 1 with these counts, (size,)."""
+        """Return messages 0 to size - 1 with these counts, shape (size,), in canonical form."""
         dtype = np.min_scalar_type(max(counts.size, 1) - 1) if dtype is None else dtype
         if counts.ndim != 1 or counts.size > 1 << 8 * dtype.itemsize:
             raise CodecError(f"a table of shape {counts.shape} does not fit {dtype} messages")

@@ -49,7 +49,7 @@ _WANTED: Final = frozenset(
 class Slot:
     """Position of an answer in a connection's sequence; call the slot once with the answer.
 
-    `headers` are sent with any answer; with `head_only`, the body is omitted. If it `closes`, the
+    `headers` are sent with any answer. With `head_only`, the body is omitted. With `closes`, the
     connection is closed after this answer.
     """
 

@@ -93,7 +93,7 @@ class IntakeRules:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Taken:
-    """Records to write for request bodies, `enrollments` before `batches`."""
+    """Records to write for request bodies: first the `enrollments`, then the `batches`."""
 
     rejections: Sequence[HttpResponse | None]
     enrollments: Sequence[bytes] = ()

@@ -66,7 +66,7 @@ class Access:
         return bool(self.proxies) and is_within(address, self.proxies)
 
     def address_of(self, request: HttpRequest) -> str:
-        """Return the client's address: the last address in a proxy's header, without proxies."""
+        """Return the client's address; behind trusted proxies, the last other one in the header."""
         address = request.peer
         said = request.headers.get(b"x-forwarded-for", b"")
         while said and self.is_proxy(address):

@@ -88,7 +88,7 @@ class DeviceDecision(WindowDecision[DeviceWindow]):
     def due_epochs_without_records(
         self, partition: int, position: int, windows: Container[int]
     ) -> Iterator[int]:
-        """See `WindowDecision`; only the calendar ends an epoch, and the oldest come first."""
+        """See `WindowDecision`. Only the calendar ends an epoch; the oldest epochs come first."""
         running = self._timeline.running_epoch
         if running is None:
             return

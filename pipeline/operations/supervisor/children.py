@@ -61,7 +61,7 @@ class Worker:
         return int(self.listening.getsockname()[1])
 
     def ended(self) -> tuple[int, str] | None:
-        """Return exit code and reason (or "") at the first call after the exit, else None."""
+        """Return the exit code and the reason, once after each exit; otherwise None."""
         if self.process is None or (code := self.process.poll()) is None:
             return None
         reason = self.process.reason()
