@@ -129,7 +129,8 @@ class PanelsAggregator(DividedCounts[PanelsLaw, PanelAggregator]):
             row_heads[where] = heads[block.groups, question].sum()
             reporting = int(heads[block.groups].sum())
             if block.breakdown and reporting < self._parameters.by_minimum:
-                small = True
+                # An empty group, such as "other" if all values are declared, has no users to hide.
+                small = small or size > 0
                 continue
             parts = [found[question][group] for group in block.groups.tolist()]
             values[where] = np.sum([part.counts for part in parts], axis=0)

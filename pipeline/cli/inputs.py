@@ -77,8 +77,17 @@ def load_input(
     return log
 
 
-def load_ground_truth(job: Job, path: Path) -> ValueLog:
-    log = load_job_log(job, path, last_epoch=job.last_epoch, to_last_row=job.epochs.renew)
+def load_ground_truth(
+    job: Job, path: Path, users: Path | None = None, *, skip_bad_rows: bool = False
+) -> ValueLog:
+    log = load_job_log(
+        job,
+        path,
+        last_epoch=job.last_epoch,
+        to_last_row=job.epochs.renew,
+        skip_bad_rows=skip_bad_rows,
+        users=load_user_list(job, users),
+    )
     for warning in log.warnings:
         tell(warning)
     return log

@@ -6,6 +6,7 @@ import asyncio
 import re
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -15,7 +16,7 @@ from dpstream.pipeline.addresses import networks
 from dpstream.pipeline.cli.cluster_and_jobs import cluster_of, local_results, name_of
 from dpstream.pipeline.cli.command_errors import UsageProblem
 from dpstream.pipeline.cli.inputs import load_ground_truth
-from dpstream.pipeline.cli.options import KafkaConfig, Servers, TlsCertificate, TlsKey
+from dpstream.pipeline.cli.options import KafkaConfig, Servers, SkipBadRows, TlsCertificate, TlsKey
 from dpstream.pipeline.cli.output import print_text, silence, tell
 from dpstream.pipeline.cli.server_tls import given_tls, warn_of_readers
 from dpstream.pipeline.serve.access import AccessSettings
@@ -105,6 +106,15 @@ def serve(
             "private. For demonstrations.",
         ),
     ] = None,
+    users: Annotated[
+        Path | None,
+        typer.Option(
+            "--users",
+            metavar="FILE",
+            help="(with --ground-truth) User list of the input, as for dpstream produce.",
+        ),
+    ] = None,
+    skip_bad_rows: SkipBadRows = False,
     servers: Servers = None,
     kafka_config: KafkaConfig = None,
 ) -> None:
@@ -121,6 +131,7 @@ def serve(
     access = _access(password_file, trusted_header, trusted_proxy or [])
     origins = _origins(frame_ancestors or [])
     silence("asyncio", "aiohttp")
+    load = partial(load_ground_truth, users=users, skip_bad_rows=skip_bad_rows)
     settings = SiteSettings(
         address, PORT, names, tuple(allow_host or ()), ground_truths, tls, access, origins
     )
@@ -130,7 +141,7 @@ def serve(
 
         def run(at: int) -> None:
             site = replace(settings, port=at)
-            asyncio.run(serve_page(site, connection, load_ground_truth, ready=_ready, notify=tell))
+            asyncio.run(serve_page(site, connection, load, ready=_ready, notify=tell))
 
         if port is not None:
             run(port)

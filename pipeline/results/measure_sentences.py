@@ -156,6 +156,7 @@ def _groups(job: DeployedJob, series: Sequence[Series], record: EstimateRecord) 
         for each, row in with_rows(chosen)
         if each.id not in shown
         and each.item - 1 not in hidden
+        and size_of(each, record)
         and not _to_come(job, row, record.epoch)
     ]
     text = f": {', '.join(parts)}" if parts else ""

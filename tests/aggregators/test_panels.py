@@ -136,6 +136,18 @@ def test_groups_below_the_minimum_have_no_numbers_but_are_in_the_total() -> None
     assert [item for item, _ in some.of_items([1, hidden[0] + 1])] == [1]
 
 
+def test_groups_without_users_are_not_flagged_as_small() -> None:
+    aggregator, participation = PanelsAggregator(LAW, PARAMETERS), Participation.empty(EPOCHS)
+    devices, rng = PanelDevices(LAW), seeded_generator(1)
+    devices.enroll(len(OF_GROUP), rng, {"group": np.minimum(OF_GROUP, 2)})
+    participation.set(1, len(OF_GROUP), len(OF_GROUP))
+    aggregator.add(1, devices.report(1, answers_at(1), None, rng), None)
+    estimate = aggregator.estimate(1, participation)
+    assert estimate is not None
+    assert not estimate.flags
+    assert np.isnan(estimate.values).any()
+
+
 def test_epoch_without_reports_repeats_the_estimates_with_a_gap() -> None:
     aggregator, participation = PanelsAggregator(LAW, PARAMETERS), Participation.empty(EPOCHS)
     devices, rng = PanelDevices(LAW), seeded_generator(1)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from playwright.sync_api import Locator, expect
+from playwright.sync_api import Locator, Route, expect
 
 from dpstream.aggregators.item_estimates import ItemEstimates
 from dpstream.aggregators.panel_estimates import SMALL_GROUP
@@ -140,6 +140,26 @@ def test_table_shows_the_groups_of_any_week(
     expect(heading).to_have_text("Week of Aug 3, 2026")
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     seen.assert_well_behaved()
+
+
+def test_groups_have_a_ground_truth_in_demonstrations(served: ServedPage, watch: Watch) -> None:
+    publish(served)
+    seen = watch(served.address)
+
+    def with_ground_truth(route: Route) -> None:
+        response = route.fetch()
+        body = response.json()
+        for row in body["rows"]:
+            row["ground_truth"] = {"2": 333.0}
+        route.fulfill(response=response, json=body)
+
+    seen.page.route("**/table?*", with_ground_truth)
+    seen.open()
+    seen.wait_for_epoch(10)
+    table = seen.page.locator(".rows")
+    expect(table.locator("th").last).to_have_text("ground truth, not private")
+    expect(table.locator("tbody tr").first.locator("td").last).to_have_text("333")
+    expect(table.locator("tbody tr").nth(1).locator("td").last).to_have_text("\N{EN DASH}")
 
 
 def test_measure_and_difference_are_in_the_address(

@@ -77,14 +77,16 @@ class UpSettings:
 
     @property
     def input_options(self) -> list[str]:
-        options = ["--input", str(self.input), *["--skip-bad-rows"] * self.skip_bad_rows]
-        for name, value in (
-            ("--rate", self.rate),
-            ("--users", self.users),
-            ("--to-epoch", self.to_epoch),
-        ):
+        options = ["--input", str(self.input), *self.row_options]
+        for name, value in (("--rate", self.rate), ("--to-epoch", self.to_epoch)):
             options += [] if value is None else [name, str(value)]
         return options
+
+    @property
+    def row_options(self) -> list[str]:
+        """Options that select the rows of the input, as for its ground truth."""
+        users = [] if self.users is None else ["--users", str(self.users)]
+        return [*["--skip-bad-rows"] * self.skip_bad_rows, *users]
 
 
 @dataclass(frozen=True, slots=True)

@@ -196,6 +196,7 @@ class _Run:
         for job in self._jobs:
             ground_truth = f"{job.job.name}={self._settings.input}"
             command += [job.job.name, "--ground-truth", ground_truth]
+        command += self._settings.row_options
         pages.start(
             "serve",
             dpstream_command(*command, *self._connection.arguments()),

@@ -19,6 +19,10 @@ const percent = (share) => `${(100 * share).toFixed(1).replace("-", "−")} %`;
 const pairs = (where) => where.split(",").filter(Boolean).map((each) => each.split(/=(.*)/s).slice(0, 2));
 const written = (labels) => Object.entries(labels).map(([name, value]) => `${name}=${value}`).join(",");
 
+const known = (value) => value !== null && value !== undefined;
+// Whether a group has no users, such as the other values of an attribute that declares all.
+const empty = (body) => body?.population?.at(-1) === 0;
+
 // The series of the total of the measure in the address, by default of the first one.
 export function totals({ detail }) {
   const { name } = measureOf(detail);
@@ -146,7 +150,7 @@ export class Breakdowns {
     const sorted = ({ epoch, series }) => at(epoch).sort((one, other) => (series[other.id]?.[0] ?? -Infinity) - (series[one.id]?.[0] ?? -Infinity));
     const ids = sorted(latest).slice(0, MOST_GROUPS).map(({ id }) => id).join(",");
     const { series } = await ask(path("curve"), { series: ids, columns: COLUMNS }, signal);
-    const drawn = [this.#charts(series, where)];
+    const drawn = [this.#charts(series.filter((body) => !empty(body)), where)];
     const { epoch } = view.state;
     const row = epoch ? await rowOf(epoch) : latest;
     if (!row) return { drawn, rows: { when: epochWords(detail, Number(epoch)), table: h("p", { class: "empty" }, `This page has no ${detail.period} ${epoch}.`) } };
@@ -196,7 +200,8 @@ export class Breakdowns {
     const format = valueOf(unit);
     // Sizes of public groups are known; of private ones, only the share of all users follows.
     const shares = unit === "users" && breakdown.public;
-    const rows = sorted.map((each) => {
+    const truths = row.ground_truth;
+    const rows = sorted.filter(({ id }) => !empty(curves.get(id))).map((each) => {
       const [value, low, high] = row.series[each.id] ?? [];
       const size = curves.get(each.id)?.population?.at(-1) ?? row.population;
       const words = said(unit, format, value, low, high, size);
@@ -204,10 +209,10 @@ export class Breakdowns {
       const name = this.#named(each, where);
       const button = deeper && h("button", { type: "button", class: "drill", "aria-label": `${name} by ${deeper.by}`, onclick: () => view.set(deeper) }, name);
       const share = curves.has(each.id) && value !== undefined && size && !words.mayBeNone ? percent(Math.min(Math.max(value / size, 0), 1)) : "–";
-      return [button || name, value === undefined ? "too few devices" : words.value, words.mayBeNone ? "" : words.interval, ...(shares ? [share] : [])];
+      return [button || name, value === undefined ? "too few devices" : words.value, words.mayBeNone ? "" : words.interval, ...(shares ? [share] : []), ...(truths ? [known(truths[each.id]) ? format(truths[each.id]) : "–"] : [])];
     });
     const by = breakdown.attributes.filter((name) => !where.some(([each]) => each === name)).join(", ") || "group";
-    const columns = [column(by), numbers(unit === "users" ? detail.people : "mean"), numbers("95 % CI"), ...(shares ? [numbers("share of the group")] : [])];
+    const columns = [column(by), numbers(unit === "users" ? detail.people : "mean"), numbers("95 % CI"), ...(shares ? [numbers("share of the group")] : []), ...(truths ? [numbers("ground truth, not private")] : [])];
     return table(`${measureOf(detail).label} by ${by}, ${when}`, columns, rows);
   }
 

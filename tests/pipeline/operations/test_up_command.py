@@ -191,7 +191,9 @@ def test_page_is_served_once_and_announced_when_ready(
     opened: list[str] = []
     monkeypatch.setattr("webbrowser.open", opened.append)
     rows, job = tmp_path / "rows.csv", parse_job(job_text())
-    settings = UpSettings((tmp_path / "job.yaml",), rows, page=True, browser=True)
+    settings = UpSettings(
+        (tmp_path / "job.yaml",), rows, page=True, browser=True, skip_bad_rows=True, users=tmp_path
+    )
     ground_truths = CountedGroundTruths(np.zeros(job.epochs.count, np.int64))
     given = JobInput(job, settings, cast(ValueLog, None), ground_truths)
     console = Console(file=io.StringIO(), record=True, width=200)
@@ -205,6 +207,7 @@ def test_page_is_served_once_and_announced_when_ready(
         run._serve_page(cast(RestartedProcesses, pages))
     (command,) = pages.commands
     assert command[:4] == ["serve", job.name, "--ground-truth", f"{job.name}={rows}"]
+    assert command[4:7] == ["--skip-bad-rows", "--users", str(tmp_path)]
     for line in (
         "expected the loss of the whole stream in addition exactly if it differs",
         *[("live page: http://127.0.0.1:8765/")] * 2,

@@ -9,6 +9,7 @@ import pytest
 
 from dpstream.pipeline.jobs.deployed_job import deploy_job
 from dpstream.pipeline.jobs.job_files import parse_job
+from dpstream.pipeline.results.measure_rows import rows_of
 from dpstream.pipeline.results.measure_sentences import other_warnings
 from dpstream.pipeline.results.measure_words import measure_label
 from dpstream.pipeline.results.sentences import epoch_sentence, headline_of
@@ -36,6 +37,15 @@ def test_sentence_has_the_total_and_the_groups() -> None:
         "fewer than 100 devices reported."
     )
     assert str(headline_of(job, record)) == "wau: 290 (95 % CI 270 to 310)"
+
+
+def test_sentence_omits_groups_without_users() -> None:
+    values = {"wau": 290.0, **GROUPS, "wau: platform=web": math.nan}
+    job, record = record_of(values)
+    place = next(at for at, row in enumerate(rows_of(job)) if row.label == "wau: platform=web")
+    record.estimate.sizes[place] = 0  # type: ignore[union-attr]
+    sentence = str(epoch_sentence(job, record, titled=False))
+    assert sentence.endswith("60 with android, 30 with other.")
 
 
 def test_sentence_omits_users_who_are_not_enrolled_yet() -> None:
