@@ -59,6 +59,39 @@ def estimates(law: PanelsLaw, run: int) -> Iterator[tuple[np.ndarray, PanelEstim
         yield domain.ground_truth(values, np.arange(USERS) % 2), found
 
 
+@pytest.mark.parametrize("question", QUESTIONS, ids=str)
+def test_word_of_a_single_panel_is_that_of_its_law(question: PanelQuestion) -> None:
+    parameters = ShuffledPanelsParameters(1.0, 2, (question,), delta=1e-6)
+    law = calibrate_shuffled(parameters, EPOCHS, 100)
+    assert law.message_format == law.summed_laws[0].message_format
+    assert law.message_format.dtype.itemsize == 2
+    devices, part = PanelDevices(law), law.questions[0].mechanism.devices(law.summed_laws[0])
+    values = np.arange(300)[:, None] % 2 * (ONE // 3 if question.answer == "mean" else 1)
+    for each in (devices, part):
+        each.enroll(300, seeded_generator(1))
+    words, own = (
+        each.report(1, given, None, seeded_generator(2))
+        for each, given in ((devices, values), (part, values[:, 0]))
+    )
+    np.testing.assert_array_equal(words, own)
+
+
+@pytest.mark.parametrize(
+    ("questions", "groups"), [(QUESTIONS, ()), (QUESTIONS[:1], GROUPS)], ids=["questions", "groups"]
+)
+def test_word_of_several_panels_has_the_number_of_the_panel_above_that_of_the_law(
+    questions: tuple[PanelQuestion, ...], groups: tuple[PanelGroup, ...]
+) -> None:
+    law = calibrate_shuffled(
+        ShuffledPanelsParameters(1.0, 2, questions, groups, delta=1e-6), EPOCHS, 100
+    )
+    assert (law.message_format.dtype.itemsize, law.shift) == (4, 16)
+    devices = PanelDevices(law)
+    devices.enroll(300, seeded_generator(1), {"group": np.arange(300) % law.groups})
+    words = devices.report(1, np.zeros((300, len(questions)), int), None, seeded_generator(2))
+    assert set(np.unique(words >> 16)) == {1, 2}
+
+
 def test_a_release_has_the_heads_of_every_panel_and_sums_with_noise(law: PanelsLaw) -> None:
     _, _, release = next(released(law, 0))
     assert release.shape == (1, 2 * law.panels)

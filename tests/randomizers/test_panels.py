@@ -154,7 +154,13 @@ def test_messages_start_with_the_number_of_group_and_question() -> None:
 
 @pytest.mark.parametrize(
     ("questions", "dtype"),
-    [((WAU,), np.uint8), ((SPENT,), np.uint8), ((SIZE,), np.uint32), ((WAU, SIZE), np.uint32)],
+    [
+        ((WAU,), np.uint8),
+        ((SPENT,), np.uint8),
+        ((SIZE,), np.uint32),
+        ((WAU, SIZE), np.uint32),
+        ((WAU, SPENT), np.uint16),
+    ],
 )
 def test_single_panel_sends_the_message_of_its_mechanism(
     questions: tuple[PanelQuestion, ...], dtype: type[np.unsignedinteger]

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from dpstream.aggregators.estimate import NORMAL_95, Participation
 from dpstream.aggregators.panel_estimates import PanelEstimates
 from dpstream.aggregators.panels import PanelsAggregator
+from dpstream.aggregators.shuffled_panels import ShuffledPanelsAggregator
 from dpstream.pipeline.protocols.panels import panel_domain
 from dpstream.randomizers.panels import (
     ONE,
@@ -24,8 +25,9 @@ from dpstream.randomizers.panels import (
     PanelGroup,
     PanelQuestion,
     PanelsParameters,
+    ShuffledPanelsParameters,
 )
-from dpstream.randomizers.panels.calibration import calibrate
+from dpstream.randomizers.panels.calibration import calibrate, calibrate_shuffled
 from dpstream.randomizers.randomness import seeded_generator
 from experiments import prepare_askubuntu
 from tests.verify import tables
@@ -62,8 +64,14 @@ def simulate(
     parameters: PanelsParameters, values: list[NDArray[Any]], groups: NDArray[np.int64], seed: int
 ) -> Run:
     """Run devices and aggregator over `values`, one array (users, questions) per epoch."""
-    law, rng = calibrate(parameters, len(values)), seeded_generator(seed)
-    devices, aggregator = PanelDevices(law), PanelsAggregator(law, parameters)
+    rng = seeded_generator(seed)
+    if isinstance(parameters, ShuffledPanelsParameters):
+        law = calibrate_shuffled(parameters, len(values), 100)
+        aggregator: PanelsAggregator = ShuffledPanelsAggregator(law, parameters)
+    else:
+        law = calibrate(parameters, len(values))
+        aggregator = PanelsAggregator(law, parameters)
+    devices = PanelDevices(law)
     devices.enroll(len(groups), rng, {"group": groups})
     domain, participation = (
         panel_domain(parameters),
@@ -71,7 +79,8 @@ def simulate(
     )
     errors, stated = [], []
     for epoch, now in enumerate(values, 1):
-        aggregator.add(epoch, devices.report(epoch, now, None, rng), None)
+        words = devices.report(epoch, now, None, rng)
+        aggregator.add(epoch, law.noisy_sums(words, None, rng) if law.summed else words, None)
         found = aggregator.estimate(epoch, participation)
         assert isinstance(found, PanelEstimates)
         errors.append(found.values - domain.ground_truth(now, groups))
@@ -152,6 +161,36 @@ def test_means_of_numbers_have_the_errors_of_the_reference(kind: Numbers) -> Non
             assert run.held > 0.8
     columns = ["epsilon", "reference", "measured", "stated there", "published", "held"]
     print_table(f"Mean of a number that is {kind.name}", columns, rows)
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "predicted"),
+    [(NUMBERS[0], 4, 22.0), (NUMBERS[1], 4, 22.0), (NUMBERS[2], 4, 22.0), (NUMBERS[2], 52, 30.7)],
+    ids=str,
+)
+def test_numbers_that_the_shuffler_sums_have_the_error_of_one_sum(
+    kind: Numbers, changes: int, predicted: float
+) -> None:
+    question = PanelQuestion("amount", "mean", 0, RANGE)
+    parameters = ShuffledPanelsParameters(1.0, changes, (question,), delta=1e-6)
+    runs = []
+    for seed in range(3):
+        values = numbers_of(kind, np.random.default_rng(seed))
+        runs.append(simulate(parameters, values, np.zeros(USERS, np.int64), seed))
+    run, unit = joint(runs), RANGE / USERS
+    found = float(run.measured[0]) / unit
+    print_table(
+        f"Sum of a number that is {kind.name}, in ranges",
+        ["max_changes", "published", "measured", "held"],
+        [[changes, f"{run.published[0] / unit:.1f}", f"{found:.1f}", f"{run.held:.1%}"]],
+    )
+    assert run.published[0] / unit == pytest.approx(predicted, rel=0.01)
+    if changes < kind.flips:
+        # Of numbers that move by more ranges than `max_changes`, what is beyond shows later.
+        assert run.held < 0.8
+    else:
+        assert found == pytest.approx(predicted, rel=0.35)
+        assert run.held > 0.8
 
 
 # Epochs, changes, epsilon, and the reference RMSE of one question without groups.
