@@ -27,6 +27,7 @@ from dpstream.pipeline.results.phrases import capital
 from dpstream.pipeline.results.published_rows import PublishedRows
 from dpstream.pipeline.results.query_options import default_query
 from dpstream.pipeline.results.roll_ups import WindowRecord
+from dpstream.pipeline.results.row_queries import RowsQuery
 from dpstream.pipeline.results.smoothing import WITHOUT_INTERVALS
 from dpstream.pipeline.stages.estimate_records import EstimateRecord, shown_json
 from dpstream.randomizers.equal_buckets import edge_text, rounded_text
@@ -136,8 +137,9 @@ def _header(query: Query, value: str) -> str:
     if not query.percent:
         return value if query.derived in (None, "row") else query.derived
     if query.derived == "row":
-        return "share %"
-    return "points" if query.derived == "difference" else f"{query.derived} %"
+        groups = isinstance(query, RowsQuery) and any(each.row.attributes for each in query.rows)
+        return "% of group's users" if groups else "% of all users"
+    return "points" if query.derived == "difference" else "% of all users"
 
 
 def _number(value: float | None, query: Query) -> str:

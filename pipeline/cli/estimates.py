@@ -126,7 +126,7 @@ def estimates(
         bool,
         typer.Option(
             "--share",
-            help="Print shares of all users, or of the users in each group, in place of numbers.",
+            help="Print % of all users in place of numbers; with --by, % of each group's users.",
         ),
     ] = False,
     total: Annotated[
@@ -159,7 +159,7 @@ def estimates(
         typer.Option(
             "--difference",
             metavar="A,B",
-            help="Print the share of A minus the share of B. May be repeated.",
+            help="Print A in % of its group's users minus B in % of its own. May be repeated.",
         ),
     ] = None,
     simultaneous: Annotated[

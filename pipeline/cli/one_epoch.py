@@ -108,7 +108,7 @@ def print_groups(
     record, changes = _record_and_changes(job, epoch, records)
     names = [name for name in rows.name_columns if name != "measure"]
     columns = [*(names or ["measure"]), ">estimate", ">95 % interval"]
-    columns += [">% of group", ">change", ">95 % interval"]
+    columns += [">% of group's users", ">change", ">95 % interval"]
     shown: list[list[str]] = []
     reasons: dict[str, None] = {}
     for query in queries:

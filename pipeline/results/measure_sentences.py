@@ -143,10 +143,15 @@ def _groups(job: DeployedJob, series: Sequence[Series], record: EstimateRecord) 
     for each, row, triple in known[:MOST_GROUPS]:
         with_words = " with " if each.unit == "users" else " for "
         number = _count(job, each, record, triple)
-        words = group_words(job, row.attributes)
-        if parts and len(names) == 1:
-            words = job.reads(row.attributes[names[0]])
-        parts.append(f"{number}{with_words}{words}")
+        words, value = group_words(job, row.attributes), job.reads(row.attributes[names[0]])
+        # The size of a private group is itself an estimate.
+        count = known_count(*triple, size_of(each, record))
+        own = each.unit == "users" and not row.whole and not count.may_be_none
+        listed_values = len(names) == 1 and (job.attributes or {})[names[0]].period is None
+        of = (
+            f" ({count.share} of {value if listed_values else 'these'} {job.people})" if own else ""
+        )
+        parts.append(f"{number}{with_words}{value if parts and len(names) == 1 else words}{of}")
     if len(known) > MOST_GROUPS:
         parts.append(f"{len(known) - MOST_GROUPS:,} smaller groups")
     shown = {each.id for each, *_ in known}

@@ -71,7 +71,7 @@ def test_groups_have_one_axis_and_lead_to_the_next_breakdown(
     seen.wait_for_epoch(10)
     page = seen.page
     expect(page.locator(".sentence")).to_contain_text("users were active in the week of August 3")
-    expect(page.locator(".sentence")).to_contain_text("with platform ios, ")
+    expect(page.locator(".sentence")).to_contain_text("of ios users), ")
     expect(page.locator(".sentence")).to_contain_text("no number for platform web")
     expect(page.locator("#curves-title")).to_have_text("Users who were active, week by week")
     groups = page.locator(".breakdowns .group")

@@ -212,7 +212,7 @@ export class Breakdowns {
       return [button || name, value === undefined ? "too few devices" : words.value, words.mayBeNone ? "" : words.interval, ...(shares ? [share] : []), ...(truths ? [known(truths[each.id]) ? format(truths[each.id]) : "–"] : [])];
     });
     const by = breakdown.attributes.filter((name) => !where.some(([each]) => each === name)).join(", ") || "group";
-    const columns = [column(by), numbers(unit === "users" ? detail.people : "mean"), numbers("95 % CI"), ...(shares ? [numbers("share of the group")] : []), ...(truths ? [numbers("ground truth, not private")] : [])];
+    const columns = [column(by), numbers(unit === "users" ? detail.people : "mean"), numbers("95 % CI"), ...(shares ? [numbers("% of group's users")] : []), ...(truths ? [numbers("ground truth, not private")] : [])];
     return table(`${measureOf(detail).label} by ${by}, ${when}`, columns, rows);
   }
 
@@ -234,7 +234,7 @@ export class Breakdowns {
     const body = await ask(jobPath(this.model.name, "difference"), { first, second, limit: MOST_ROWS }, signal);
     const points = measureOf(detail).unit === "users";
     return [chosen, ...this.#line(body, { factor: points ? 100 : 1, unit: points ? "percent" : "value", zero: true }),
-      h("p", { class: "note" }, `${points ? "In points of the share of each group" : "In the unit of the mean"}, with 95 % intervals. The dashed line is 0: no difference.`)];
+      h("p", { class: "note" }, `${points ? "In points: % of each group's own users" : "In the unit of the mean"}, with 95 % intervals. The dashed line is 0: no difference.`)];
   }
 
   // The ratios that the job file declares, among all users.

@@ -33,7 +33,8 @@ def test_sentence_has_the_total_and_the_groups() -> None:
     job, record = record_of(values)
     assert str(epoch_sentence(job, record, titled=False)) == (
         "About 290 users were active in the week of June 1, 2026 (29 %; 95 % CI 270 to 310): 200 "
-        "with platform ios, 60 with android, 30 with other; no number for platform web: "
+        "with platform ios (40 % of ios users), 60 with android (12 % of android users), 30 with "
+        "other (6 % of other users); no number for platform web: "
         "fewer than 100 devices reported."
     )
     assert str(headline_of(job, record)) == "wau: 290 (95 % CI 270 to 310)"
@@ -54,8 +55,8 @@ def test_sentence_omits_users_who_are_not_enrolled_yet() -> None:
     job, record = record_of({"wau": 290.0, "wau: platform=2026-06-01": 280.0, **missing}, text)
     sentence = str(epoch_sentence(job, record, titled=False))
     assert sentence.endswith(
-        "280 with platform 2026-06-01; no number for platform earlier: fewer "
-        "than 100 devices reported."
+        "280 with platform 2026-06-01 (56 % of these users); no number for platform earlier: "
+        "fewer than 100 devices reported."
     )
 
 

@@ -87,7 +87,7 @@ def test_table_has_totals_and_groups_if_requested(dpstream: Commands, app: str) 
     assert [line.split()[-4] for line in lines[1:4]] == ["2,000", "4,000", "12.5"]
     assert [name in line for name, line in zip(("wau", "mau", "spent"), lines[1:4], strict=True)]
     shares = dpstream("estimates", app, "--measure", "wau", "--by", "platform", "--share").output
-    assert "share %" in shares.splitlines()[0]
+    assert "% of group's users" in shares.splitlines()[0]
     assert [line.split()[-4] for line in shares.splitlines()[1:3]] == ["22.9", "10.0"]
     only = dpstream("estimates", app, "--where", "platform=ios", "--measure", "mau", "--csv", "-")
     (row, _) = csv.DictReader(io.StringIO(only.output))
