@@ -28,6 +28,7 @@ NEEDS_RESULTS = ("record", "replay", "diff", "serve", "estimates", "query")
 @dataclass
 class Running:
     words: list[str]
+    until: str
     process: subprocess.Popen[str]
     said: list[str] = field(default_factory=list)
     speaks: threading.Event = field(default_factory=threading.Event)
@@ -41,7 +42,9 @@ class Running:
         with self.process.stdout as lines:
             for line in lines:
                 self.said.append(line)
-                self.speaks.set()
+                if self.until in line:
+                    self.speaks.set()
+        self.speaks.set()
 
 
 @dataclass
@@ -80,6 +83,9 @@ class Reader:
                 words.append("--yes")
             if words[0] in ("run", "serve", "collect") or "--watch" in words:
                 self.start(words)
+            elif "--page" in words:
+                self.start(words, until="The live page: http://")
+                self.stop(*words)
             else:
                 self.run("dpstream", *words, again=words[0] == "status")
 
@@ -126,13 +132,14 @@ class Reader:
             assert again, said
             assert time.monotonic() < deadline, said
 
-    def start(self, words: list[str]) -> None:
-        """Start a long-running command and wait for its first output."""
+    def start(self, words: list[str], until: str = "") -> None:
+        """Start a long-running command and wait for an output that contains `until`."""
         if "--name" in words:
             # A page that starts a worker with other options means that the earlier one is stopped.
             self.stop(*words[: words.index("--name") + 2])
         process = Running(
             words,
+            until,
             subprocess.Popen(
                 ["dpstream", *words],
                 cwd=self.folder,
@@ -146,7 +153,9 @@ class Reader:
             ),
         )
         self.running.append(process)
-        assert process.speaks.wait(TIMEOUT), f"{shlex.join(words)}: {''.join(process.said)}"
+        process.speaks.wait(TIMEOUT)
+        found = any(until in line for line in process.said)
+        assert found, f"{shlex.join(words)}: {''.join(process.said)}"
 
     def stop(self, *command: str) -> None:
         """Stop started commands as by Ctrl-C: those that begin with these words."""
