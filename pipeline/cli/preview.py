@@ -23,7 +23,7 @@ from dpstream.pipeline.cli.output import (
     tell,
 )
 from dpstream.pipeline.cli.plan_lines import show_changes
-from dpstream.pipeline.devices.event_log import read_events
+from dpstream.pipeline.devices.event_log import history_warnings, read_events
 from dpstream.pipeline.devices.measured_events import Events
 from dpstream.pipeline.devices.tables import InputTable
 from dpstream.pipeline.jobs.job_files import Job, load_job
@@ -127,7 +127,7 @@ def with_labels(domain: EventDomain, columns: Mapping[str, Sequence[str]]) -> Ev
         for column in (*domain.declared, *columns)
     }
     labels = {column: tuple(dict.fromkeys(values)) for column, values in declared.items()}
-    return EventDomain(domain.names, domain.numbers, labels)
+    return EventDomain(domain.names, domain.numbers, labels, domain.timed)
 
 
 def _show(
@@ -141,7 +141,7 @@ def _show(
     print_pairs([("users", f"{len(read.users):,} {whose}"), ("rows refused", refused)])
     if read.bad_rows.total:
         print_text(str(read.bad_rows))
-    for warning in read.warnings:
+    for warning in (*read.warnings, *history_warnings(job, read)):
         print_text(f"note: {warning}")
     shown = {
         f"{each.name}: {name}": (each, at) for each in made for at, name in enumerate(each.columns)

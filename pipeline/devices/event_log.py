@@ -56,7 +56,7 @@ def load_event_log(
         users=users,
         input_format=input_format,
     )
-    warnings = [*read.warnings, *_history_warnings(job, read)]
+    warnings = [*read.warnings, *history_warnings(job, read)]
     warnings += read.check(read.bad_rows, skip=skip_bad_rows)
     domain = job.domain
     dtype = np.int64 if domain.columns is not None else domain.parse([])[0].dtype
@@ -213,7 +213,7 @@ def _attribute(job: Job, name: str, events: Events, last_epoch: int) -> Iterator
         yield np.where(first <= epoch, numbers, 0)
 
 
-def _history_warnings(job: Job, read: InputTable) -> Iterator[str]:
+def history_warnings(job: Job, read: InputTable) -> Iterator[str]:
     epochs = read.table.epochs
     if before := int(np.count_nonzero(epochs < 1)):
         yield f"{counted(before)} before epoch 1: used as history"

@@ -55,6 +55,7 @@ def test_preview_shows_answers_changes_and_refused_rows(
     picture = tmp_path / "events.png"
     shown = dpstream("preview", job, "--input", events, "--plot", picture)
     assert "time 'yesterday' is invalid" in shown.output
+    assert "note: 1 row before epoch 1: used as history" in shown.output
     assert "max_changes: 4 covers 100% of the users" in shown.output
     assert "not private" in shown.errors
     assert picture.read_bytes().startswith(b"\x89PNG")
@@ -104,6 +105,16 @@ def test_changes_of_a_mean_are_those_of_its_bit(tmp_path: Path) -> None:
 def load_measures(measures: dict[str, Any]) -> dict[str, Any]:
 
     return {name: Measure.from_json(keys) for name, keys in measures.items()}
+
+
+def test_days_of_rows_with_epochs_are_refused_as_in_produce(
+    dpstream: Commands, tmp_path: Path
+) -> None:
+    job = job_file(tmp_path, {"often": {"type": "days", "at_least": 2}})
+    events = tmp_path / "events.csv"
+    events.write_text("user,epoch\nann,1\n")
+    said = dpstream("preview", job, "--input", events).errors
+    assert "often counts calendar days or periods: rows must have times" in said
 
 
 def test_preview_requires_measures(dpstream: Commands, tmp_path: Path, events: Path) -> None:
