@@ -124,7 +124,7 @@ def resumed(job: DeployedJob, checkpoint: Checkpoint, published: EstimateRecord)
         estimate = estimation.estimate()
         if estimate is None or published.estimate is None:
             raise ValueError(
-                f"epoch {checkpoint.epoch}: an estimate is missing, published or recomputed"
+                f"epoch {checkpoint.epoch}: the published or the restored estimate is missing"
             )
         if estimate.to_json() != published.estimate.to_json():
             raise ValueError(f"epoch {checkpoint.epoch}: published and restored estimates differ")

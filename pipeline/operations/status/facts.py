@@ -36,7 +36,7 @@ class OpenWindowStatus:
 
 @dataclass(frozen=True, slots=True)
 class WorkerStatus:
-    """The latest heartbeat of a worker; reports are devices where their number is hidden.
+    """The latest heartbeat of a worker; it counts devices if the number of reports is hidden.
 
     Attributes:
         age: Seconds since the heartbeat.
