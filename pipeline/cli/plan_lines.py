@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
@@ -100,11 +101,21 @@ def _show_measures(rows: Sequence[tuple[MeasureErrors, GroupError]]) -> None:
             ">error": lambda row: (
                 f"{row[1].rmse:,.3g}" if row[0].is_mean else f"{number(row[1].rmse)} users"
             ),
-            ">of the users": lambda row: "-" if row[0].is_mean else f"{row[1].relative:.1%}",
-            ">of the range": lambda row: f"{row[1].relative:.1%}" if row[0].is_mean else "-",
+            ">of the users": lambda row: "-" if row[0].is_mean else _percent(row[1].relative),
+            ">of the range": lambda row: _percent(row[1].relative) if row[0].is_mean else "-",
         },
         rows,
     )
+
+
+def _percent(share: float) -> str:
+    """Return a share with one decimal, or with as many as it takes to differ from 0.
+
+    >>> _percent(0.0123), _percent(0.00022)
+    ('1.2%', '0.02%')
+    """
+    decimals = 1 if share >= 0.0005 or share <= 0 else -math.floor(math.log10(100 * share))
+    return f"{share:.{decimals}%}"
 
 
 def _show_epochs(plan: Plan) -> None:

@@ -153,6 +153,28 @@ def test_simulation_counts_measures_by_public_group(dpstream: Commands, tmp_path
     assert truth[0][4] == pytest.approx(4 * 400 / count, rel=1e-6)
 
 
+def test_plan_shows_errors_of_means_that_the_shuffler_sums(
+    dpstream: Commands, tmp_path: Path
+) -> None:
+    """The error of a single sum, 22 of 100,000 users, or of a sample of half of the users."""
+    mean = {"type": "sum", "number": "minutes", "mean": {"low": 0, "high": 10}}
+    trusting = {
+        "epochs": {"count": 52, "start": "2026-01-05", "length": "P7D"},
+        "trust": "shuffle",
+        "parameters": {"epsilon": 1, "delta": 1e-6, "max_changes": 4},
+        "shuffle": {"minimum": 100},
+    }
+    for more, error, share in (
+        ({}, "0.0022", "0.02%"),
+        ({"wau": {"type": "active"}}, None, "0.2%"),
+    ):
+        job = job_file(tmp_path, {"minutes": mean, **more}, **trusting)
+        output = dpstream("plan", job, "--users", 100_000).output
+        (line,) = (each.split() for each in output.splitlines() if each.startswith("minutes "))
+        assert line[-1] == share
+        assert error in (None, line[2])
+
+
 def test_plan_counts_changes_in_events(dpstream: Commands, tmp_path: Path, events: Path) -> None:
     mean = {"type": "sum", "number": "minutes", "mean": {"low": 0, "high": 10}}
     job = job_file(tmp_path, {"wau": {"type": "active"}, "minutes": mean})
