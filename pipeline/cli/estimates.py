@@ -250,10 +250,11 @@ def estimates(
         raise UsageProblem("--interval uses the published estimates: remove --smoothed")
     if aggregate is not None and interval is None:
         raise UsageProblem("--aggregate requires --interval")
-    if per is not None and (share or ratio or difference or follow):
+    others = (share, ratio, difference, follow, item, top, range_, quantile, box, crowd, norm_sub)
+    if per is not None and (cohorts is not None or any(others)):
         raise UsageProblem(
-            "--per divides by numbers of another job as they are now: remove --share, --ratio, "
-            "--difference and --follow"
+            "--per divides numbers of --measure by those of another job as they are now: remove "
+            "queries, --share, --ratio, --difference, --cohorts and --follow"
         )
     pairs = bool(ratio or difference or per)
     if smoothed and pairs:

@@ -149,7 +149,9 @@ def test_longer_periods_are_those_of_both_jobs(dpstream: Commands) -> None:
         (("[ios], public: true", "[ios]"), ["--by", "platform"], "none, private, public"),
         (("platform", "os"), ["--by", "platform"], "job app has no attribute platform"),
         (("mau", "month"), [], "job app has no measure 'mau'; expected one of: wau, month"),
-        (("", ""), ["--share"], "remove --share"),
+        (("", ""), ["--share"], "remove queries, --share"),
+        (("", ""), ["--item", "wau"], "remove queries"),
+        (("", ""), ["--cohorts", "platform"], "--cohorts and --follow"),
     ],
 )
 def test_other_people_calendars_and_groups_are_refused(
