@@ -360,8 +360,10 @@ def _show(outcome: Outcome, files: Mapping[str, Path], credit: str | None) -> No
         "bold",
     )
     credits = {} if credit is None else {"data": credit}
-    for about, what in {**dict(summary(outcome)), **credits, **files}.items():
-        print_text(f"  {about:<15} {what}")
+    pairs = {**dict(summary(outcome)), **credits, **files}
+    width = max(map(len, pairs))
+    for about, what in pairs.items():
+        print_text(f"  {about:<{width}} {what}")
 
 
 def _show_comparison(outcomes: Sequence[Outcome], folder: Path) -> None:
