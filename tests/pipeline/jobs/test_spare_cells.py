@@ -23,6 +23,7 @@ from dpstream.pipeline.kafka.cluster import Cluster
 from dpstream.pipeline.kafka.deployed_jobs import find_deployed
 from dpstream.pipeline.kafka.memory import MemoryLog
 from dpstream.pipeline.operations.deployments import deploy
+from dpstream.pipeline.planning.job_plan import plan
 from dpstream.pipeline.results.measure_sentences import measure_sentence, other_warnings
 from dpstream.pipeline.results.measure_series import ChosenRows, measure_series
 from dpstream.pipeline.results.published_rows import PublishedRows
@@ -135,6 +136,16 @@ def test_job_files_with_impossible_spare_cells_are_refused(
     with pytest.raises(JobError) as raised:
         job_of(**keys)
     assert message in str(raised.value)
+
+
+def test_plan_states_spare_cells_whose_number_does_not_change_the_error() -> None:
+    plans = [plan(job_of(spare=spare), users=50_000) for spare in (0, 200)]
+    errors = [each.measures[1].groups[0].rmse for each in plans]
+    assert errors[1] == pytest.approx(errors[0], rel=0.02)
+    note = "attributes.plan has 200 spare cells, for values named later. With them, a question has"
+    found = [[each for each in one.notes if each.startswith(note)] for one in plans]
+    assert found[0] == []
+    assert "has 408 of 4,096 possible cells" in found[1][0]
 
 
 # What a device computes.
@@ -317,6 +328,12 @@ def test_deploy_names_a_spare_cell_from_the_epoch_after_the_next(
         again = deploy_file(dpstream, running, "free, pro, team", spare)
         assert "nothing to do" in again.output, again.errors
         assert dpstream("estimates", running).code == 0
+    # Cells keep their names. To read results, the file from before the name will do.
+    refused = deploy_file(dpstream, running)
+    assert "its cells keep their values" in " ".join(refused.errors.split())
+    assert dpstream("estimates", running).code == 0
+    deploy_file(dpstream, running, "free, pro, team, club", 2, 8, "--dry-run")
+    assert "pass its name instead of the file" in dpstream("estimates", running).errors
     assert find_deployed(cast(Cluster, cluster), "app") == second
 
 
