@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from dpstream.aggregators.counts import EstimatedCounts
 from dpstream.aggregators.estimate import NORMAL_95, Estimate
 from dpstream.aggregators.heavy_hitters import HeavyHitters
+from dpstream.aggregators.item_covariances import ItemCovariances, sampling_covariances
 
 SMALL_GROUP: Final = "small_group"
 """Flag: rows of groups with too few reporting devices are suppressed."""
@@ -129,20 +130,22 @@ class PanelEstimates(EstimatedCounts):
         """The estimates without the numbers of hidden rows, also in JSON."""
         return replace(self, whole=None)
 
-    def covariance(self, one: int, other: int) -> float:
+    def covariance(
+        self, one: int, other: int, covariances: ItemCovariances = sampling_covariances
+    ) -> float:
         """Return the covariance of two labels of a question, among the users of both rows.
 
-        Their noise is independent. Which devices are asked is not: those with one label do not have
-        the other. Arguments are zero-based indices of rows, one of which describes a part of the
-        users of the other.
+        Those who have one label do not have the other, so it matters which devices are asked.
+        `covariances` are those of the question's mechanism; by default, its noise is independent.
+        `one` and `other` are zero-based indices of rows, one of which describes a part of the users
+        of the other.
         """
         rows = [one, other]
         sizes = np.maximum(self.sizes[rows], 1.0)
         narrow = int(sizes.argmin())
-        heads = max(1, int(self.heads[rows[narrow]]))
-        shares = np.clip(self.values[rows] / sizes, 0.0, 1.0)
-        sampled = max(0.0, 1 / heads - 1 / sizes[narrow])
-        return -float(sizes[narrow] ** 2 * sampled * shares.prod())
+        users = round(float(sizes[narrow]))
+        values = users * self.values[rows] / sizes
+        return float(covariances(int(self.heads[rows[narrow]]), users, values)[0, 1])
 
     def changed_since(
         self, earlier: PanelEstimates, standard_errors: NDArray[np.float64]

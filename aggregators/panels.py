@@ -17,10 +17,10 @@ of positions. Then thresholds add nothing, and the variance s (1 - s) is at most
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Self, TypeAlias
+from typing import TYPE_CHECKING, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,19 +36,24 @@ from dpstream.aggregators.shuffled_value_stream import (
     ShuffledValueStreamAggregator,
 )
 from dpstream.aggregators.value_stream import ValueStreamAggregator
-from dpstream.randomizers.panels import PanelRow, PanelsLaw, PanelsParameters, QuestionLaw
+from dpstream.randomizers.panels import AskedPanels, PanelRow, PanelsLaw, QuestionLaw
 from dpstream.randomizers.shuffled_counts.shuffled_value_stream import ShuffledValueStreamLaw
+from dpstream.randomizers.value_stream import ValueStreamLaw
 from dpstream.randomizers.value_stream.hadamard_values import HadamardValuesLaw
 
-PanelAggregator: TypeAlias = (
+if TYPE_CHECKING:
+    from dpstream.aggregators.sampled_panels import SampledPanel
+
+_Following: TypeAlias = (
     ValueStreamAggregator | HadamardValuesAggregator | ShuffledValueStreamAggregator
 )
+PanelAggregator: TypeAlias = "_Following | SampledPanel"
 
 
 class PanelsAggregator(DividedCounts[PanelsLaw, PanelAggregator]):
     """Count messages panel by panel; the state is independent of input order, splits and merges.
 
-    >>> from dpstream.randomizers.panels import PanelQuestion
+    >>> from dpstream.randomizers.panels import PanelQuestion, PanelsParameters
     >>> from dpstream.randomizers.panels.calibration import calibrate
     >>> questions = PanelQuestion("active", "boolean"), PanelQuestion("used", "boolean")
     >>> parameters = PanelsParameters(1.0, 1, questions)
@@ -60,8 +65,8 @@ class PanelsAggregator(DividedCounts[PanelsLaw, PanelAggregator]):
 
     part_name = "panel"
 
-    def __init__(self, law: PanelsLaw, parameters: PanelsParameters) -> None:
-        panels = [_empty(question) for _ in range(law.groups) for question in law.questions]
+    def __init__(self, law: PanelsLaw, parameters: AskedPanels) -> None:
+        panels = [self._empty(question) for _ in range(law.groups) for question in law.questions]
         super().__init__(law, panels)
         self._parameters = parameters
         self._blocks = row_blocks(parameters.rows)
@@ -93,12 +98,32 @@ class PanelsAggregator(DividedCounts[PanelsLaw, PanelAggregator]):
         self._changed(1)
 
     @classmethod
-    def from_bytes(cls, law: PanelsLaw, parameters: PanelsParameters, data: bytes) -> Self:
+    def from_bytes(cls, law: PanelsLaw, parameters: AskedPanels, data: bytes) -> Self:
         return cls(law, parameters).read_parts(data)
 
     def heads(self, epoch: int) -> NDArray[np.int64]:
         """Return the number of reporting devices of each panel at an epoch, int64."""
-        return np.array([_heads(panel, epoch) for panel in self.parts], np.int64)
+        return np.array([self._reporting(panel, epoch) for panel in self.parts], np.int64)
+
+    def _empty(self, question: QuestionLaw) -> PanelAggregator:
+        if isinstance(question.law, HadamardValuesLaw):
+            return HadamardValuesAggregator(question.law)
+        if isinstance(question.law, ShuffledValueStreamLaw):
+            numbers = question.answer == "mean"
+            kind = ShuffledNumberStreamAggregator if numbers else ShuffledValueStreamAggregator
+            return kind(question.law)
+        assert isinstance(question.law, ValueStreamLaw)
+        return ValueStreamAggregator(question.law)
+
+    def _reporting(self, panel: PanelAggregator, epoch: int) -> int:
+        if isinstance(panel, HadamardValuesAggregator):
+            return int(panel.sums(epoch)[0])
+        assert isinstance(panel, ValueStreamAggregator)
+        return panel.sums(epoch).reports
+
+    def _answering(self, epoch: int) -> NDArray[np.int64]:
+        """Return the number of devices of each panel that answer at an epoch, int64."""
+        return self._sizes.heads
 
     def estimate(self, epoch: int, participation: Participation) -> PanelEstimates | None:
         """Estimate all rows; return None before the first reports.
@@ -115,11 +140,8 @@ class PanelsAggregator(DividedCounts[PanelsLaw, PanelAggregator]):
 
     def _published(self, epoch: int) -> PanelEstimates:
         law, sizes = self.law, self._sizes
-        groups, heads = sizes.groups, sizes.heads.reshape(law.groups, -1)
-        found = [
-            [self._of_panel(epoch, group, question) for group in range(law.groups)]
-            for question in range(len(law.questions))
-        ]
+        groups, heads = sizes.groups, self._answering(epoch).reshape(law.groups, -1)
+        counts_of, flags = self._counts(epoch), dict[str, None]()
         rows = len(self._parameters.rows)
         values, variances = np.full((2, rows), np.nan)
         row_sizes, row_heads, small = np.zeros(rows), np.zeros(rows, np.int64), False
@@ -132,44 +154,64 @@ class PanelsAggregator(DividedCounts[PanelsLaw, PanelAggregator]):
                 # An empty group, such as "other" if all values are declared, has no users to hide.
                 small = small or size > 0
                 continue
-            parts = [found[question][group] for group in block.groups.tolist()]
-            values[where] = np.sum([part.counts for part in parts], axis=0)
-            variances[where] = np.sum([part.variances for part in parts], axis=0)
+            counts = counts_of(block)
+            values[where], variances[where] = counts.counts, counts.variances
+            flags |= dict.fromkeys(counts.flags)
             asked = self._parameters.questions[question]
             if asked.low is not None:
                 unit = asked.span / max(size, 1.0)
                 values[where] = asked.low + unit * values[where]
                 variances[where] *= unit**2
-        flags = {
-            flag: None
-            for question in found
-            for group, part in enumerate(question)
-            for flag in part.flags
-            if flag != GAP or heads[group].sum() >= self._parameters.by_minimum
-        }
         return PanelEstimates(
             values=values,
             standard_errors=np.sqrt(variances),
             sizes=row_sizes,
             heads=row_heads,
-            reports=int(heads.sum()),
+            reports=int(sizes.heads.sum()),
             population=sizes.population,
             flags=(
-                *((GAP,) if not heads.any() else ()),
+                *((GAP,) if not sizes.heads.any() else ()),
                 *flags,
                 *((SMALL_GROUP,) if small else ()),
             ),
         )
 
-    def _of_panel(self, epoch: int, group: int, question: int) -> _GroupCounts:
+    def _counts(self, epoch: int) -> Callable[[RowBlock], GroupCounts]:
+        """Return the numbers of users with each answer, as a function of the rows."""
+        law = self.law
+        found = [
+            [self._of_panel(epoch, group, question) for group in range(law.groups)]
+            for question in range(len(law.questions))
+        ]
+        small = self._sizes.heads.reshape(law.groups, -1).sum(axis=1) < self._parameters.by_minimum
+
+        def summed(block: RowBlock) -> GroupCounts:
+            parts = [found[block.question][group] for group in block.groups.tolist()]
+            flags = (
+                flag
+                for group, part in zip(block.groups.tolist(), parts, strict=True)
+                for flag in part.flags
+                if flag != GAP or not small[group]
+            )
+            return GroupCounts(
+                np.sum([part.counts for part in parts], axis=0),
+                np.sum([part.variances for part in parts], axis=0),
+                tuple(dict.fromkeys(flags)),
+            )
+
+        return summed
+
+    def _of_panel(self, epoch: int, group: int, question: int) -> GroupCounts:
         """Return the group's numbers for a question, from the panel that is asked."""
         index, asked = self.law.panel(group, question) - 1, self.law.questions[question]
         size, members = float(self._sizes.groups[group]), int(self._sizes.members[index])
-        estimate = self.parts[index].estimate(epoch, self._sizes.of_panel[index])
+        panel = self.parts[index]
+        assert isinstance(panel, _Following)
+        estimate = panel.estimate(epoch, self._sizes.of_panel[index])
         if estimate is None:
             # Any number up to the group's size is possible.
             cells = len(self._parameters.questions[question].cells)
-            return _GroupCounts(np.full(cells, size / 2), np.full(cells, size**2 / 4), ())
+            return GroupCounts(np.full(cells, size / 2), np.full(cells, size**2 / 4))
         counts, deviation = _numbers_of(estimate)
         scale = size / members
         shares = np.clip(counts / members, 0.0, 1.0)
@@ -178,7 +220,7 @@ class PanelsAggregator(DividedCounts[PanelsLaw, PanelAggregator]):
         variances = scale**2 * deviation**2 + size**2 * sampled * spread
         if asked.thresholds:
             variances = variances + size * spread
-        return _GroupCounts(scale * counts, variances, estimate.flags)
+        return GroupCounts(scale * counts, variances, estimate.flags)
 
     def by_part(
         self, words: NDArray[np.unsignedinteger]
@@ -191,9 +233,8 @@ class PanelsAggregator(DividedCounts[PanelsLaw, PanelAggregator]):
         own = words & ((1 << shift) - 1)
         for number in np.unique(numbers).tolist():
             panel, where = self.parts[number - 1], numbers == number
-            symbols = isinstance(panel, ValueStreamAggregator)
             part = own[where]
-            if symbols and part.dtype != np.uint8:
+            if isinstance(panel, ValueStreamAggregator) and part.dtype != np.uint8:
                 # A number above 255 is no symbol, whatever its last byte is.
                 part = np.where(part > 255, 0, part).astype(np.uint8)
             yield panel, where, part
@@ -204,12 +245,12 @@ class PanelsAggregator(DividedCounts[PanelsLaw, PanelAggregator]):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _GroupCounts:
-    """Numbers of a group's users with each answer, their variances, shape (cells,), and flags."""
+class GroupCounts:
+    """Numbers of users in groups with each answer, their variances, shape (cells,), and flags."""
 
     counts: NDArray[np.float64]
     variances: NDArray[np.float64]
-    flags: tuple[str, ...]
+    flags: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -275,23 +316,6 @@ def _blocks(rows: tuple[PanelRow, ...]) -> Iterator[RowBlock]:
         row = rows[first]
         groups = np.array(row.groups, np.intp)
         yield RowBlock(row.question, groups, row.in_breakdown, first, following)
-
-
-def _empty(question: QuestionLaw) -> PanelAggregator:
-    if isinstance(question.law, HadamardValuesLaw):
-        return HadamardValuesAggregator(question.law)
-    if isinstance(question.law, ShuffledValueStreamLaw):
-        numbers = question.answer == "mean"
-        kind = ShuffledNumberStreamAggregator if numbers else ShuffledValueStreamAggregator
-        return kind(question.law)
-    return ValueStreamAggregator(question.law)
-
-
-def _heads(panel: PanelAggregator, epoch: int) -> int:
-    if isinstance(panel, HadamardValuesAggregator):
-        return int(panel.sums(epoch)[0])
-    assert isinstance(panel, ValueStreamAggregator)
-    return panel.sums(epoch).reports
 
 
 def _numbers_of(estimate: Estimate | ItemEstimates) -> tuple[NDArray[np.float64], float]:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from dpstream.aggregators.law_aggregator import check_format
 from dpstream.aggregators.panels import PanelsAggregator
-from dpstream.randomizers.panels import PanelsLaw, PanelsParameters
+from dpstream.randomizers.panels import AskedPanels, PanelsLaw
 
 MOST_HEADS: Final = 1 << 40
 """Maximum number of messages of a panel in one window."""
@@ -18,7 +18,7 @@ MOST_HEADS: Final = 1 << 40
 class ShuffledPanelsAggregator(PanelsAggregator):
     """Sum the numbers of messages and the noisy sums of every panel, epoch by epoch."""
 
-    def __init__(self, law: PanelsLaw, parameters: PanelsParameters) -> None:
+    def __init__(self, law: PanelsLaw, parameters: AskedPanels) -> None:
         super().__init__(law, parameters)
         self._heads: dict[int, NDArray[np.int64]] = {}
 
@@ -62,7 +62,7 @@ class ShuffledPanelsAggregator(PanelsAggregator):
         return np.array([len(entries)], "<i8").tobytes() + table + super().to_bytes()
 
     @classmethod
-    def from_bytes(cls, law: PanelsLaw, parameters: PanelsParameters, data: bytes) -> Self:
+    def from_bytes(cls, law: PanelsLaw, parameters: AskedPanels, data: bytes) -> Self:
         width = 1 + law.panels
         epochs = int.from_bytes(data[:8], "little")
         end = 8 + 8 * width * epochs

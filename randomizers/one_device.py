@@ -64,6 +64,9 @@ _KINDS: Final[Mapping[str, tuple[_DeviceKind, ...]]] = {
         _DeviceKind("value_stream.range_values", "RangeValuesLaw", "RangeValues", "level_weights"),
     ),
     "panels": (_PANELS,),
+    "sampled_panels": (
+        _DeviceKind("panels", "PanelsLaw", "SampledPanelDevices", "questions", sets=True),
+    ),
     "shuffled_panels": (_PANELS,),
     "count_min": (_DeviceKind("count_min", "CountMinLaw", "CountMin", "code", sets=True),),
     "single_message": (

@@ -207,11 +207,19 @@ class Producer:
         if groups is not None or self.job.domain.attributes:
             lasting |= {"group": self._groups_of(users, new, groups, lasting.get("group", {}))}
         generator = self._generators("enroll", count)
-        if returning := next(iter(lasting.values()), {}):
-            new = [*returning, *(user for user in new if user not in returning)]
-            kept = {name: np.array(list(values.values())) for name, values in lasting.items()}
-            self._randomizer.enroll(len(returning), generator, kept)
-        self._randomizer.enroll(len(new) - len(returning), generator)
+        # Users who return have all of the lasting arrays; new users have at most a group.
+        returning = dict.fromkeys(user for user in next(iter(lasting.values()), {}))
+        for values in lasting.values():
+            returning = {user: None for user in returning if user in values}
+        others = [user for user in new if user not in returning]
+        for each in filter(None, ([*returning], others)):
+            kept = {
+                name: np.array([values[user] for user in each])
+                for name, values in lasting.items()
+                if each[0] in values
+            }
+            self._randomizer.enroll(len(each), generator, kept)
+        new = [*returning, *others]
         with self._storing(), self._store.transaction():
             self._store.add_users(count, new)
             self._store.save_arrays(self._randomizer.state_arrays())

@@ -166,6 +166,7 @@ class Job(Measured):
                 f"envelope to one shuffler. Remove {' and '.join(excluded)}, or devices. To hide "
                 "reports from collectors, use devices.seal"
             )
+        from dpstream.randomizers.client.events import PANELS
         from dpstream.randomizers.one_device import PROTOCOLS as DEVICE_PROTOCOLS
 
         if self.protocol in PROTOCOLS and self.protocol not in DEVICE_PROTOCOLS:
@@ -173,7 +174,7 @@ class Job(Measured):
                 f"devices cannot be combined with protocol {self.protocol}. Use one of: "
                 f"{', '.join(DEVICE_PROTOCOLS)}; or remove 'devices' and report through producers"
             )
-        if self.protocol in ("panels", "shuffled_panels") and self.measures is None:
+        if self.protocol in PANELS and self.measures is None:
             raise ValueError(
                 f"devices cannot be combined with protocol {self.protocol} if an app passes the "
                 "values. State the questions as 'measures', which devices answer from their own "

@@ -19,7 +19,7 @@ from pydantic import ValidationError
 
 from dpstream.pipeline.jobs.job_files import Job, validate
 from dpstream.pipeline.jobs.job_problems import JobError, Problem, explain, shown
-from dpstream.pipeline.jobs.measure_keys import DEFAULT_MINIMUM, Measured, MeasuredEpochs, Question
+from dpstream.pipeline.jobs.measure_keys import DEFAULT_MINIMUM, Measured, MeasuredEpochs
 from dpstream.randomizers.equal_buckets import EqualBuckets
 from dpstream.randomizers.measures import Measure
 
@@ -29,8 +29,9 @@ PREFERENCE: Final = 1.1
 
 _FEWEST_CHANGES: Final = {"boolean": 2, "mean": 2, "labels": 3, "numbers": 3}
 """Default of max_changes by kind of question: a spell of activity is two changes."""
-_ANY_CHANGES: Final = frozenset({"sampled_response"})
+_ANY_CHANGES: Final = frozenset({"sampled_response", "sampled_panels"})
 """Protocols whose intervals hold for any number of changes."""
+_PANELS: Final = frozenset({"panels", "sampled_panels", "shuffled_panels"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,8 @@ class Choice:
 
     Attributes:
         parameters: Parameters of the protocol, as in a job file.
-        error: Predicted RMSE in users over all epochs, with `PLANNED_USERS` users.
+        error: Predicted RMSE in users over all epochs, with `PLANNED_USERS` users; of panels, over
+            all questions too.
     """
 
     protocol: str
@@ -64,9 +66,9 @@ def with_measures(values: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
     if values.get("protocol") is not None and {"domain", "questions"} & given.keys():
         return values
     keys = read_measured(values)
-    question, changes = keys.questions[0], given.get("max_changes")
+    changes = given.get("max_changes")
     if changes is None:
-        changes = max(_FEWEST_CHANGES[each.kind] for each in keys.questions)
+        changes = _fewest_changes(keys)
     if changes == 1 and any(each.measure.type == "active" for each in keys.questions):
         raise _rejected(
             "parameters",
@@ -77,20 +79,19 @@ def with_measures(values: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
     values = {**values, "parameters": {**given, "max_changes": changes}}
     if values.get("protocol") is not None:
         return _with_named_protocol(values, keys)
-    if keys.panels > 1 or question.kind == "mean":
-        protocol = "shuffled_panels" if keys.trust == "shuffle" else "panels"
-        return {**values, "protocol": protocol, "parameters": _panels(values, keys)}
-    chosen = choices(values, question)[0]
+    chosen = choices(values, keys)[0]
     return {**values, "protocol": chosen.protocol, "parameters": chosen.parameters}
 
 
-def choices(values: Mapping[str, Any], question: Question) -> list[Choice]:
-    """Return the protocols that fit the single question of a job file, the best one first.
+def choices(values: Mapping[str, Any], keys: Measured) -> list[Choice]:
+    """Return the protocols that fit the questions of a job file, the best one first.
 
     The parameters in `values` are epsilon, max_changes and, if the shuffler is trusted, delta.
     Raises `JobError` if a protocol cannot have these parameters.
     """
-    fitting = _fitting(values, question)
+    fitting = _fitting(values, keys)
+    if len(fitting) == 1:
+        return [Choice(*each, 0.0) for each in fitting.items()]
     found = [
         Choice(protocol, parameters, _error(values, protocol, parameters))
         for protocol, parameters in fitting.items()
@@ -98,17 +99,23 @@ def choices(values: Mapping[str, Any], question: Question) -> list[Choice]:
     return sorted(found, key=lambda each: each.error * (PREFERENCE if each.assumes_changes else 1))
 
 
+def _fewest_changes(keys: Measured) -> int:
+    return max(_FEWEST_CHANGES[each.kind] for each in keys.questions)
+
+
 def reason(job: Job) -> str | None:
     """Say why a job's protocol fits its measures better than others; None if only one fits."""
-    if job.measures is None or job.panels > 1 or job.protocol == "panels":
+    if job.measures is None:
         return None
     question, values = job.questions[0], job.to_json()
     changes = getattr(job.parameters, "max_changes", None)
-    if changes is None or question.kind in ("labels", "numbers"):
-        changes = _FEWEST_CHANGES[question.kind] if changes is None else changes + 1
+    if changes is None:
+        changes = _fewest_changes(job)
+    elif job.protocol not in _PANELS and question.kind in ("labels", "numbers"):
+        changes += 1
     given = ("epsilon", "delta")
     asked = {name: getattr(job.parameters, name) for name in given if hasattr(job.parameters, name)}
-    found = choices(values | {"parameters": {**asked, "max_changes": changes}}, question)
+    found = choices(values | {"parameters": {**asked, "max_changes": changes}}, job)
     others = [_accuracy(each) for each in found if each.protocol != job.protocol]
     own = next((_accuracy(each) for each in found if each.protocol == job.protocol), None)
     if own is None or not others:
@@ -121,7 +128,7 @@ def reason(job: Job) -> str | None:
 
 
 def _accuracy(choice: Choice) -> str:
-    assumed = "any number of changes"
+    assumed = "any number of changes; max_changes has no effect"
     if choice.assumes_changes:
         assumed = f"max_changes: {choice.parameters['max_changes']}"
     return f"{choice.error:,.0f} users for {choice.protocol} ({assumed})"
@@ -154,24 +161,24 @@ def _problems(measures: Mapping[str, Any]) -> Iterator[Problem]:
 
 def _with_named_protocol(values: Mapping[str, Any], keys: Measured) -> Mapping[str, Any]:
     """Return values with the parameters that the named protocol needs for the job's questions."""
-    protocol, given, question = values["protocol"], values["parameters"], keys.questions[0]
-    panels = "shuffled_panels" if keys.trust == "shuffle" else "panels"
-    if protocol == panels:
-        return {**values, "parameters": _panels(values, keys)}
-    fitting = _fitting(values, question)
-    if keys.panels > 1 or question.kind == "mean" or protocol not in fitting:
-        able = [panels] if keys.panels > 1 or question.kind == "mean" else list(fitting)
+    protocol, given = values["protocol"], values["parameters"]
+    panels = _fitting_panels(values, keys) if protocol in _PANELS else {}
+    fitting = _fitting(values, keys) | panels
+    if protocol not in fitting:
         raise _rejected(
             "protocol",
             message=f"{shown(protocol)} does not fit the measures with trust: "
-            f"{keys.trust or 'none'}; expected {' or '.join(able)}. Or remove the key",
+            f"{keys.trust or 'none'}; expected {' or '.join(fitting)}. Or remove the key",
         )
     others = {key: value for key, value in given.items() if key != "max_changes"}
     return {**values, "parameters": {**others, **fitting[protocol]}}
 
 
-def _fitting(values: Mapping[str, Any], question: Question) -> dict[str, Mapping[str, Any]]:
-    """Return the parameters of each protocol that fits a question, by protocol."""
+def _fitting(values: Mapping[str, Any], keys: Measured) -> dict[str, Mapping[str, Any]]:
+    """Return the parameters of each protocol that fits the questions of a job, by protocol."""
+    question = keys.questions[0]
+    if keys.panels > 1 or question.kind == "mean":
+        return _fitting_panels(values, keys)
     asked: Mapping[str, Any] = values["parameters"]
     epsilon = {"epsilon": asked.get("epsilon")}
     # Having no item yet is not an item, so the first item is no change.
@@ -203,8 +210,16 @@ def _fitting(values: Mapping[str, Any], question: Question) -> dict[str, Mapping
             return {"sampled_response": epsilon, "value_stream": {**asked}}
 
 
+def _fitting_panels(values: Mapping[str, Any], keys: Measured) -> dict[str, Mapping[str, Any]]:
+    """Return the parameters of each kind of panels; raise `JobError` for a question without any."""
+    parameters = _panels(values, keys)
+    if keys.trust == "shuffle":
+        return {"shuffled_panels": parameters}
+    others = {name: value for name, value in parameters.items() if name != "max_changes"}
+    return {"sampled_panels": others, "panels": parameters}
+
+
 def _panels(values: Mapping[str, Any], keys: Measured) -> Mapping[str, Any]:
-    """Return the parameters of `panels`; raise `JobError` if panels cannot ask a question."""
     if keys.trust == "shuffle" and any(each.kind == "labels" for each in keys.questions):
         raise _rejected(
             "trust",
@@ -244,12 +259,14 @@ def _panels(values: Mapping[str, Any], keys: Measured) -> Mapping[str, Any]:
 
 def _error(values: Mapping[str, Any], protocol: str, parameters: Mapping[str, Any]) -> float:
     """Return the root mean square of the predicted standard errors of all epochs."""
-    left_out = {*Measured.model_fields, "input"}
+    left_out = {*Measured.model_fields, "input", "devices"}
     others = {key: value for key, value in values.items() if key not in left_out}
     job = validate(Job, {**others, "protocol": protocol, "parameters": parameters})
     planning = job.protocol_entry.planning
     assert planning is not None
-    forecast = planning.forecast(job.calibrate(), job.parameters, job.epochs.count)
+    forecast: Any = planning.forecast(job.calibrate(), job.parameters, job.epochs.count)
+    if protocol in _PANELS:
+        return math.sqrt(float(np.square(forecast.question_rmses(PLANNED_USERS)).mean()))
     return math.sqrt(float(np.square(forecast.standard_errors(PLANNED_USERS)).mean()))
 
 

@@ -53,10 +53,15 @@ class MeasurePreview:
                 f"max_changes: {epochs}, one for each epoch, follows all users without delay"
             )
         if self.measure.answer == "mean" and not self.summed and self.flips > epochs * MOST_FLIPS:
-            return (
+            often = (
                 f"{number_text(round(self.flips, 1))} changes per user in {epochs} epochs, more "
-                "than one in six: intervals of a mean will miss it. Ask for 'buckets', which "
-                "sampled_response counts without a limit of changes"
+                "than one in six"
+            )
+            if max_changes is None:
+                return f"{often}; the job's protocol has no limit of changes"
+            return (
+                f"{often}: intervals of a mean will miss it. Set 'protocol: sampled_panels', which "
+                "has no limit of changes"
             )
         # One is never enough: a spell of activity is two changes.
         shares = dict(zip(BUDGETS, self.within, strict=True))

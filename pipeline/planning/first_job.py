@@ -116,7 +116,8 @@ def _lines(
     else:
         yield f"protocol: {sections['protocol']}"
     yield "# epsilon limits what all epochs together reveal about a user. max_changes suffices for"
-    yield "# 19 of 20 users of the input. More changes of a user show later than they occur."
+    yield "# 19 of 20 users of the input. More changes of a user show later than they occur, unless"
+    yield "# 'dpstream plan' says that max_changes has no effect."
     yield f"parameters: {_yaml(sections['parameters'])}"
     minimum = _minimum(profile.users, answers.trust)
     if minimum is not None:

@@ -15,9 +15,6 @@ from dpstream.pipeline.protocols.forecasts import Forecast
 from dpstream.pipeline.protocols.protocol import Law
 from dpstream.pipeline.results.expected_errors import forecast_of
 
-# Share of users with the answer for which the error from asking a sample is largest.
-_WORST_SHARE = 0.5
-
 
 @dataclass(frozen=True, slots=True)
 class GroupError:
@@ -101,10 +98,11 @@ class _QuestionErrors:
         """Return the error for `users` users, one group of a partition of `whole` users."""
         size = max(1, users)
         if self.index is None:
-            noise = self.forecast.standard_errors(whole or size)
+            noise, worst = self.forecast.standard_errors(whole or size), 0.0
         else:
             noise = self.forecast.question_errors(whole or size)[:, self.index]
-        sampling = _WORST_SHARE * math.sqrt(size * (1 / self.share - 1))
+            worst = self.forecast.worst_share
+        sampling = math.sqrt(worst * (1 - worst) * size * (1 / self.share - 1))
         rmse = math.hypot(math.sqrt(float(np.square(noise).mean())), sampling)
         mean = self.question.measure.mean
         unit = 1.0 if mean is None else (mean.high - mean.low) / size

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from dpstream.pipeline.protocols.protocol import Aggregation, Example, Planning,
 from dpstream.pipeline.protocols.shuffled_forecasts import ShuffledValueStreamForecast
 from dpstream.pipeline.values.panels import PanelDomain
 from dpstream.randomizers.panels import (
+    AskedPanels,
     PanelDevices,
     PanelQuestion,
     PanelsLaw,
@@ -26,30 +27,37 @@ from dpstream.randomizers.panels import (
     QuestionLaw,
 )
 from dpstream.randomizers.shuffled_counts.shuffled_value_stream import ShuffledValueStreamLaw
+from dpstream.randomizers.value_stream import ValueStreamLaw
 from dpstream.randomizers.value_stream.hadamard_values import HadamardValuesLaw
 
 
 class PanelsForecast:
     """Forecast of the totals of the question with the largest error."""
 
-    def __init__(self, law: PanelsLaw, parameters: PanelsParameters, last_epoch: int) -> None:
+    worst_share: ClassVar[float] = 0.5
+    """Share of users with an answer for which the error of sampling, listed apart, is largest."""
+
+    _sampling: ClassVar[str] = (
+        "each question is asked of a sample of the users; errors listed by measure include "
+        "that of sampling, at most half of the users divided by the square root of the sample. "
+        "Other predicted errors do not: they are in users, for all users and the question with "
+        "the largest error"
+    )
+
+    def __init__(self, law: PanelsLaw, parameters: AskedPanels, last_epoch: int) -> None:
         self.reports_per_user = np.ones(last_epoch)
+        self._questions = law.questions
         total = sum(question.share for question in law.questions)
         self._asked = [
-            (_forecast(question, last_epoch), question.share / total) for question in law.questions
+            (self._of_question(question, last_epoch), question.share / total)
+            for question in law.questions
         ]
         self.constants = tuple(
             {"question": number, "share": share, **forecast.constants[0]}
             for number, (forecast, share) in enumerate(self._asked, start=1)
         )
         notes = dict.fromkeys(note for forecast, _ in self._asked for note in forecast.notes)
-        self.notes = (
-            "each question is asked of a sample of the users; errors listed by measure include "
-            "that of sampling, at most half of the users divided by the square root of the sample. "
-            "Other predicted errors do not: they are in users, for all users and the question with "
-            "the largest error",
-            *notes,
-        )
+        self.notes = (self._sampling, *notes)
 
     def standard_errors(self, users: int) -> NDArray[np.float64]:
         errors = self.question_errors(users)
@@ -63,26 +71,38 @@ class PanelsForecast:
         ]
         return np.stack(errors, axis=1)
 
+    def question_rmses(self, users: int) -> NDArray[np.float64]:
+        """Return the RMSE of all questions' numbers of users, sampling included, (questions,)."""
+        shares = np.array([expected_share(question) for question in self._questions])
+        absent = np.array([1 / share - 1 for _, share in self._asked])
+        noise = np.square(self.question_errors(users)).mean(axis=0)
+        return np.asarray(np.sqrt(noise + users * shares * (1 - shares) * absent), np.float64)
 
-def _forecast(question: QuestionLaw, last_epoch: int) -> Any:
-    law = question.law
-    if isinstance(law, HadamardValuesLaw):
-        return HadamardValuesForecast(law, last_epoch)
-    if isinstance(law, ShuffledValueStreamLaw):
-        return ShuffledValueStreamForecast(law, last_epoch, numbers=question.answer == "mean")
-    return ValueStreamForecast(law, last_epoch)
+    def _of_question(self, question: QuestionLaw, last_epoch: int) -> Any:
+        law = question.law
+        if isinstance(law, HadamardValuesLaw):
+            return HadamardValuesForecast(law, last_epoch)
+        if isinstance(law, ShuffledValueStreamLaw):
+            return ShuffledValueStreamForecast(law, last_epoch, numbers=question.answer == "mean")
+        assert isinstance(law, ValueStreamLaw)
+        return ValueStreamForecast(law, last_epoch)
+
+
+def expected_share(question: QuestionLaw) -> float:
+    """Return the share of users with an answer for which errors are predicted: 1 / D for labels."""
+    return 1 / question.largest if question.answer == "labels" else 0.5
 
 
 def _change_limit(law: PanelsLaw, requested: PanelsParameters, epochs: int) -> ChangeLimit | None:
-    booleans = (
+    booleans: list[Any] = [
         each.law.booleans if isinstance(each.law, HadamardValuesLaw) else each.law
         for each in law.questions
-    )
+    ]
     boost = max(boolean.boost for boolean in booleans)
     return change_limit(requested.max_changes, epochs, "delayed", boost=boost)
 
 
-def panel_domain(requested: PanelsParameters) -> PanelDomain:
+def panel_domain(requested: AskedPanels) -> PanelDomain:
     return PanelDomain(requested.questions, requested.groups, requested.rows)
 
 

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.aggregators.estimate import Participation, Published
+from dpstream.aggregators.item_covariances import ItemCovariances, sampling_covariances
 from dpstream.pipeline.protocols.change_limits import ChangeLimit
 from dpstream.pipeline.values.value_domains import BOOLEAN, ValueDomain
 from dpstream.randomizers.counted_messages import CountedMessages
@@ -26,7 +27,6 @@ from dpstream.topics.message_formats import MessageFormat
 
 if TYPE_CHECKING:
     from dpstream.aggregators.change_errors import ChangeErrors
-    from dpstream.aggregators.item_covariances import ItemCovariances
     from dpstream.aggregators.window_errors import WindowErrors
     from dpstream.pipeline.protocols.forecasts import Forecast
     from dpstream.randomizers.crowds import CrowdsLaw
@@ -147,6 +147,8 @@ class Aggregation:
             epochs in a horizon; None if intervals hold for any stream.
         item_covariances: Returns the covariances of the errors of an epoch's items; None if
             published data do not determine them.
+        question_covariances: Returns the same for the labels of a question, numbered from 0, in
+            jobs with panels.
         added_epochs: Returns how many latest epochs an estimate covers, as far as the horizon has
             them: their counts are added up, and the estimate is the mean. None if an estimate does
             not describe earlier epochs.
@@ -161,6 +163,9 @@ class Aggregation:
         None
     )
     item_covariances: Callable[[Any, Any], ItemCovariances | None] = lambda law, parameters: None
+    question_covariances: Callable[[Any, int], ItemCovariances] = lambda law, question: (
+        sampling_covariances
+    )
     added_epochs: Callable[[Any, Any], int | None] = lambda law, parameters: None
 
     @classmethod

@@ -20,6 +20,7 @@ OWN: Final = {
     "hadamard_values": "hadamard_values:PROTOCOL",
     "range_values": "range_values:PROTOCOL",
     "panels": "panels:PROTOCOL",
+    "sampled_panels": "sampled_panels:PROTOCOL",
     "shuffled_panels": "shuffled_panels:PROTOCOL",
     "projective_geometry": "projective_geometry:PROTOCOL",
     "count_min": "count_min:PROTOCOL",

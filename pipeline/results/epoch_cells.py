@@ -33,7 +33,6 @@ from dpstream.pipeline.results.ratios import (
 from dpstream.pipeline.results.roll_ups import WindowRecord
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.pipeline.values.panels import PanelDomain
-from dpstream.randomizers.panel_rows import PanelRow
 
 MOST_COMPLEMENTED: Final = 256
 """Maximum number of items of which a sum can be the number of users minus the other items."""
@@ -183,14 +182,17 @@ class PanelCells(EpochCells):
     """Rows of several questions to users in public groups.
 
     Different questions and groups have different devices, so their errors are independent. Two rows
-    about one answer have the error of the narrower one in common. Two answers to one question have
-    independent noise, but both depend on which devices are asked.
+    about one answer have the error of the narrower one in common. Two answers to one question are
+    correlated, because they come from the same devices.
     """
 
-    def __init__(self, estimate: PanelEstimates, rows: Sequence[PanelRow], means: set[int]) -> None:
-        """Read all rows; `means` are the indices of the questions about a mean."""
-        self._estimate, self._rows, self._means = estimate, rows, means
-        self._groups = [frozenset(row.groups) for row in rows]
+    def __init__(self, job: DeployedJob, estimate: PanelEstimates, domain: PanelDomain) -> None:
+        self._estimate, self._rows = estimate, domain.rows
+        questions = domain.questions
+        self._means = {at for at, question in enumerate(questions) if question.answer == "mean"}
+        of_question = job.protocol_entry.aggregation.question_covariances
+        self._covariances = [of_question(job.law, at) for at in range(len(questions))]
+        self._groups = [frozenset(row.groups) for row in domain.rows]
 
     def amount(self, items: Sequence[int]) -> Amount:
         value = sum(self._scale(item) * float(self._estimate.values[item - 1]) for item in items)
@@ -237,7 +239,8 @@ class PanelCells(EpochCells):
             return 0.0
         narrow = one if len(self._groups[one - 1]) <= len(self._groups[other - 1]) else other
         if row.cell != second.cell:
-            return self._estimate.covariance(one - 1, other - 1)
+            covariances = self._covariances[row.question]
+            return self._estimate.covariance(one - 1, other - 1, covariances)
         # If only a part is shared, its variance is unknown. Then 0 gives wider intervals.
         if shared != self._groups[narrow - 1]:
             return 0.0
@@ -253,10 +256,7 @@ def epoch_cells(
 ) -> EpochCells | None:
     estimate, entry, domain = record.estimate, job.protocol_entry, job.domain
     if isinstance(estimate, PanelEstimates) and isinstance(domain, PanelDomain):
-        means = {
-            number for number, question in enumerate(domain.questions) if question.answer == "mean"
-        }
-        return PanelCells(estimate, domain.rows, means)
+        return PanelCells(job, estimate, domain)
     listed = None if estimate is None else estimate.listed()
     if listed is None or not listed.population or covariances is None:
         return None

@@ -20,7 +20,7 @@ from dpstream.randomizers.event_histories import EventHistory
 from dpstream.randomizers.measures import MEAN_UNIT, OTHER, Measure
 
 _MICROSECONDS: Final = 1000
-PANELS: Final = ("panels", "shuffled_panels")
+PANELS: Final = ("panels", "sampled_panels", "shuffled_panels")
 """Protocols whose devices have an answer to each of several questions."""
 _MOST_CELLS: Final = 4096
 

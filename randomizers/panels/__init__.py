@@ -7,6 +7,11 @@ mechanism of `dpstream.randomizers.value_stream` for Booleans, or of `hadamard_v
 with all of epsilon. A device's reports show nothing about its other answers, so the loss of a
 user's stream is that of one panel, once.
 
+In `sampled_panels`, every panel has a mechanism of `dpstream.randomizers.sampled_response`, again
+with all of epsilon: a device answers at few epochs of the horizon. Which ones follows from a public
+phase, drawn at enrollment. At all other epochs its message states only that it is not asked, so
+that the devices of every panel can be counted at every epoch.
+
 A number with a mean is an integer x from 0 to 2^32, its position in the range. The device draws a
 permanent threshold U, uniform on the integers from 0 to 2^32 - 1 and independent of values, and
 tracks the Boolean x > U. Its expectation over U is exactly x / 2^32. If the shuffler sums the
@@ -23,16 +28,17 @@ Reference: Ding, Kulkarni, Yekhanin, *Collecting Telemetry Data Privately*, NIPS
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, NamedTuple, TypeAlias, get_args
+from typing import Any, ClassVar, Final, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.randomizers.devices import Devices
 from dpstream.randomizers.given_values import reject_wrong
-from dpstream.randomizers.guarantee import Guarantee
+from dpstream.randomizers.guarantee import Guarantee, RollingGuarantee
 from dpstream.randomizers.laws import Constants
 from dpstream.randomizers.panel_rows import MOST_PANELS, MOST_SHARE
 from dpstream.randomizers.panel_rows import ONE as ONE
@@ -40,9 +46,18 @@ from dpstream.randomizers.panel_rows import Answer as Answer
 from dpstream.randomizers.panel_rows import PanelGroup as PanelGroup
 from dpstream.randomizers.panel_rows import PanelQuestion as PanelQuestion
 from dpstream.randomizers.panel_rows import PanelRow as PanelRow
+from dpstream.randomizers.panels.parameters import AskedPanels as AskedPanels
 from dpstream.randomizers.panels.parameters import PanelsParameters as PanelsParameters
 from dpstream.randomizers.panels.parameters import (
+    SampledPanelsParameters as SampledPanelsParameters,
+)
+from dpstream.randomizers.panels.parameters import (
     ShuffledPanelsParameters as ShuffledPanelsParameters,
+)
+from dpstream.randomizers.sampled_response import (
+    PhasedDevices,
+    SampledResponse,
+    SampledResponseLaw,
 )
 from dpstream.randomizers.shuffled_counts.shuffled_value_stream import (
     ShuffledNumberStream,
@@ -54,27 +69,38 @@ from dpstream.randomizers.value_stream.divided import DividedDevices
 from dpstream.randomizers.value_stream.hadamard_values import HadamardValues, HadamardValuesLaw
 from dpstream.topics.message_formats import MessageFormat, narrowest
 
-AnswerLaw: TypeAlias = ValueStreamLaw | HadamardValuesLaw | ShuffledValueStreamLaw
+AnswerLaw: TypeAlias = (
+    ValueStreamLaw | HadamardValuesLaw | ShuffledValueStreamLaw | SampledResponseLaw
+)
 
 
 class _Mechanism(NamedTuple):
-    """Devices of a mechanism, and the number of bits of their messages."""
+    """Devices of a mechanism, the exclusive bound of their messages, and who adds their noise."""
 
-    devices: Callable[[Any], ValueStream | HadamardValues | ShuffledValueStream]
-    bits: int
+    devices: Callable[[Any], ValueStream | HadamardValues | ShuffledValueStream | SampledResponse]
+    messages: Callable[[Any], int]
+    kind: str = "followed"
 
 
 _MECHANISMS: Final[Mapping[type[AnswerLaw], _Mechanism]] = {
-    ValueStreamLaw: _Mechanism(ValueStream, 8),
-    ShuffledValueStreamLaw: _Mechanism(ShuffledValueStream, 16),
-    HadamardValuesLaw: _Mechanism(HadamardValues, 24),
+    ValueStreamLaw: _Mechanism(ValueStream, lambda law: 1 << 8),
+    ShuffledValueStreamLaw: _Mechanism(ShuffledValueStream, lambda law: 1 << 16, "summed"),
+    HadamardValuesLaw: _Mechanism(HadamardValues, lambda law: 1 << 24),
+    SampledResponseLaw: _Mechanism(SampledResponse, lambda law: unasked(law) + 1, "sampled"),
 }
-_SUMMED_NUMBERS: Final = _Mechanism(ShuffledNumberStream, 16)
+_SUMMED_NUMBERS: Final = _Mechanism(ShuffledNumberStream, lambda law: 1 << 16, "summed")
+
+
+def unasked(law: SampledResponseLaw) -> int:
+    """Return the message of a device that is not asked at an epoch: the number of points."""
+    return law.sets.points
 
 
 def _answer_law(body: Mapping[str, Any]) -> AnswerLaw:
     if "booleans" in body:
         return HadamardValuesLaw.from_json(body)
+    if "flips" in body:
+        return SampledResponseLaw.from_json(body)
     law = ValueStreamLaw if "theta" in body else ShuffledValueStreamLaw
     return law.from_json(body)
 
@@ -98,13 +124,19 @@ class QuestionLaw(Constants):
             raise ValueError(f"'answer' is {self.answer!r}; expected one of {get_args(Answer)}")
         if type(self.share) is not int or not 1 <= self.share <= MOST_SHARE:
             raise ValueError(f"share is {self.share!r}; expected an integer from 1 to {MOST_SHARE}")
-        if (self.answer == "labels") != isinstance(self.law, HadamardValuesLaw):
+        labels = self.answer == "labels"
+        if isinstance(self.law, SampledResponseLaw):
+            fits = labels or self.law.items == 1
+            fits = fits and not self.law.complete and self.law.slots == 1
+        else:
+            fits = labels == isinstance(self.law, HadamardValuesLaw)
+        if not fits:
             raise ValueError(f"answer {self.answer!r} has the constants of another answer")
 
     @property
     def largest(self) -> int:
         """Largest answer; the smallest one is 0."""
-        if isinstance(self.law, HadamardValuesLaw):
+        if self.answer == "labels" and isinstance(self.law, HadamardValuesLaw | SampledResponseLaw):
             return self.law.items
         return ONE if self.answer == "mean" else 1
 
@@ -140,8 +172,11 @@ class PanelsLaw(Constants):
             )
         if self.panels > MOST_PANELS:
             raise ValueError(f"got {self.panels:,} panels; expected at most {MOST_PANELS}")
-        if len({isinstance(each.law, ShuffledValueStreamLaw) for each in self.questions}) > 1:
-            raise ValueError("some questions are summed by the shuffler, and others are not")
+        kinds = dict.fromkeys(each.mechanism.kind for each in self.questions)
+        if len(kinds) > 1:
+            raise ValueError(
+                f"questions are {' and '.join(kinds)}; expected mechanisms of the same kind"
+            )
         if len(horizons := {question.law.last_epoch for question in self.questions}) != 1:
             raise ValueError(
                 f"questions end with epochs {horizons}; expected the same last epoch for all"
@@ -163,8 +198,9 @@ class PanelsLaw(Constants):
 
     @property
     def shift(self) -> int:
-        """Bit offset of the panel's number in a message."""
-        return max(question.mechanism.bits for question in self.questions)
+        """Bit offset of the panel's number in a message, a multiple of 8."""
+        most = max(question.mechanism.messages(question.law) for question in self.questions)
+        return 8 * math.ceil((most - 1).bit_length() / 8)
 
     @property
     def summed(self) -> bool:
@@ -252,7 +288,8 @@ class PanelDevices(DividedDevices[PanelsLaw]):
     array([1, 2, 3, 4], dtype=uint16)
     """
 
-    lasting = ("group",)
+    lasting: ClassVar[tuple[str, ...]] = ("group",)
+    public_draws: ClassVar[str] = "group and question"
 
     def __init__(self, law: PanelsLaw) -> None:
         parts: list[Devices[Any]] = [each.mechanism.devices(each.law) for each in law.questions]
@@ -268,7 +305,7 @@ class PanelDevices(DividedDevices[PanelsLaw]):
     def guarantee(self) -> Guarantee:
         stated = super().guarantee
         public = (
-            "which devices exist, each one's group and question, and when they report is public"
+            f"which devices exist, each one's {self.public_draws}, and when they report is public"
         )
         if self.law.summed:
             return replace(stated, trust=f"{stated.trust}; {public}")
@@ -347,3 +384,57 @@ class PanelDevices(DividedDevices[PanelsLaw]):
         groups = self._group[members if present is None else members[present]]
         panels = 1 + groups.astype(np.uint32) * len(law.questions) + number - 1
         return np.asarray(words | (panels[:, None] << law.shift).astype(dtype), dtype)
+
+
+class SampledPanelDevices(PanelDevices):
+    """Devices of one horizon that answer their question at few epochs, from a public phase on.
+
+    >>> from dpstream.randomizers.panels.calibration import calibrate_sampled
+    >>> from dpstream.randomizers.randomness import seeded_generator
+    >>> rng, questions = seeded_generator(1), (PanelQuestion("active", "boolean"),)
+    >>> law = calibrate_sampled(SampledPanelsParameters(1.0, questions), last_epoch=4)
+    >>> devices = SampledPanelDevices(law)
+    >>> devices.enroll(1000, rng)
+    >>> reports = devices.report(1, np.zeros((1000, 1), np.int64), None, rng)
+    >>> int((reports < unasked(law.questions[0].law)).sum()), len(reports)
+    (250, 1000)
+    """
+
+    lasting = ("group", "phase")
+    public_draws = "group, question and phase"
+    _parts: list[PhasedDevices[SampledResponseLaw]]  # type: ignore[assignment]
+
+    @property
+    def rolling(self) -> RollingGuarantee | None:
+        # A phase lasts, so T consecutive epochs contain one answer, to whichever question.
+        spans = [part.rolling for part in self._parts]
+        if not all(spans):
+            return None
+        return RollingGuarantee(self.law.last_epoch, self.guarantee.epsilon)
+
+    def enroll(
+        self,
+        count: int,
+        rng: np.random.Generator,
+        kept: Mapping[str, NDArray[Any]] | None = None,
+    ) -> None:
+        before = self.population
+        super().enroll(count, rng, kept)
+        if kept is not None and "phase" in kept:
+            for part, members in zip(self._parts, self._members, strict=True):
+                part.keep_phases(kept["phase"][members[members >= before] - before])
+
+    def _messages(
+        self,
+        number: int,
+        epoch: int,
+        values: NDArray[Any],
+        present: NDArray[np.bool_] | None,
+        rng: np.random.Generator,
+    ) -> NDArray[np.unsignedinteger]:
+        part = self._parts[number - 1]
+        due = part.due(epoch)
+        answers = super()._messages(number, epoch, values, present, rng)
+        words = np.full((part.population, 1), unasked(part.law), np.uint32)
+        words[due if present is None else due[present[due]]] = answers
+        return words if present is None else words[present]

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Final
+
 from dpstream.randomizers.panels import (
     AnswerLaw,
+    AskedPanels,
     PanelQuestion,
     PanelsLaw,
     PanelsParameters,
     QuestionLaw,
+    SampledPanelsParameters,
     ShuffledPanelsParameters,
 )
+from dpstream.randomizers.sampled_response import SampledResponseParameters
+from dpstream.randomizers.sampled_response.calibration import calibrate as sampled_response
+from dpstream.randomizers.set_systems import MOST_VALUES
 from dpstream.randomizers.shuffled_counts import ShuffledCountsParameters
 from dpstream.randomizers.shuffled_counts.shuffled_value_stream.calibration import (
     calibrate as shuffled_value_stream,
@@ -20,6 +28,9 @@ from dpstream.randomizers.value_stream.hadamard_values import HadamardValuesPara
 from dpstream.randomizers.value_stream.hadamard_values.calibration import (
     calibrate as hadamard_values,
 )
+
+SHARE: Final = 0.5
+"""Share of yes with the largest error, for which the number of answers is chosen."""
 
 
 def calibrate(parameters: PanelsParameters, last_epoch: int) -> PanelsLaw:
@@ -34,17 +45,27 @@ def calibrate(parameters: PanelsParameters, last_epoch: int) -> PanelsLaw:
     >>> [question.law.max_changes for question in law.questions]
     [2, 2]
     """
-    laws: dict[tuple[str, ...], AnswerLaw] = {}
-    for question in parameters.questions:
-        if question.labels not in laws:
-            laws[question.labels] = _law_of(parameters, question, last_epoch)
-    return PanelsLaw(
-        parameters.partition,
-        tuple(
-            QuestionLaw(question.answer, question.share, laws[question.labels])
-            for question in parameters.questions
-        ),
-    )
+    return _calibrated(parameters, lambda question: _law_of(parameters, question, last_epoch))
+
+
+def calibrate_sampled(parameters: SampledPanelsParameters, last_epoch: int) -> PanelsLaw:
+    """Calibrate for devices that answer at few epochs: every question, with all of epsilon.
+
+    >>> questions = PanelQuestion("active", "boolean"), PanelQuestion("used", "boolean")
+    >>> law = calibrate_sampled(SampledPanelsParameters(4.0, questions), last_epoch=12)
+    >>> [question.law.reports for question in law.questions]
+    [4, 4]
+    """
+
+    def law_of(question: PanelQuestion) -> AnswerLaw:
+        epsilon, reports, labels = parameters.epsilon, parameters.reports, question.labels
+        if not labels:
+            return sampled_response(SampledResponseParameters(epsilon, reports, SHARE), last_epoch)
+        reports = 1 if len(labels) >= MOST_VALUES else reports
+        asked = SampledResponseParameters(epsilon, reports, domain=labels)
+        return sampled_response(asked, last_epoch)
+
+    return _calibrated(parameters, law_of)
 
 
 def calibrate_shuffled(
@@ -61,6 +82,21 @@ def calibrate_shuffled(
     return PanelsLaw(
         parameters.partition,
         tuple(QuestionLaw(each.answer, each.share, law) for each in parameters.questions),
+    )
+
+
+def _calibrated(parameters: AskedPanels, law_of: Callable[[PanelQuestion], AnswerLaw]) -> PanelsLaw:
+    """Return the constants of a job; questions with the same labels have the same ones."""
+    laws: dict[tuple[str, ...], AnswerLaw] = {}
+    for question in parameters.questions:
+        if question.labels not in laws:
+            laws[question.labels] = law_of(question)
+    return PanelsLaw(
+        parameters.partition,
+        tuple(
+            QuestionLaw(question.answer, question.share, laws[question.labels])
+            for question in parameters.questions
+        ),
     )
 
 

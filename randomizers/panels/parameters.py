@@ -13,34 +13,32 @@ from dpstream.randomizers.panel_rows import (
     PanelRow,
     reject_repeated,
 )
-from dpstream.randomizers.parameter_checks import check_shuffled_parameters
+from dpstream.randomizers.parameter_checks import check_epsilon, check_shuffled_parameters
+from dpstream.randomizers.sampled_response import SampledResponseParameters
 from dpstream.randomizers.value_stream import ValueStreamParameters
 
 
-@dataclass(frozen=True)
-class PanelsParameters:
-    """Parameters of panels.
+class AskedPanels:
+    """Questions to users in public groups, and the rows of the results.
 
     Attributes:
         epsilon: Privacy loss of a user's whole stream.
-        max_changes: Number of changes per user of a question's answer, from nothing on.
         questions: The questions; a device answers one of them.
         groups: The partition of users by public attributes; may be empty.
         by: Breakdowns of the results: each has the names of the attributes to distinguish.
-        by_minimum: Minimum number of reporting devices in a group whose results are published.
+        by_minimum: Minimum number of devices of a group that answer at an epoch, for its results to
+            be published.
     """
 
     epsilon: float
-    max_changes: int
     questions: tuple[PanelQuestion, ...]
-    groups: tuple[PanelGroup, ...] = ()
-    by: tuple[tuple[str, ...], ...] = ()
-    by_minimum: int = 100
+    groups: tuple[PanelGroup, ...]
+    by: tuple[tuple[str, ...], ...]
+    by_minimum: int
 
-    def __post_init__(self) -> None:
-        # Each panel's Boolean has these parameters.
-        booleans = ValueStreamParameters(self.epsilon, self.max_changes)
-        object.__setattr__(self, "epsilon", booleans.epsilon)
+    def _check(self) -> None:
+        check_epsilon(self.epsilon)
+        object.__setattr__(self, "epsilon", float(self.epsilon))
         if type(self.by_minimum) is not int or self.by_minimum < 1:
             raise ValueError(
                 f"by_minimum is {self.by_minimum!r}; expected an integer of at least 1"
@@ -123,6 +121,48 @@ class PanelsParameters:
                     f"{sorted(names)}"
                 )
             reject_repeated("by", list(breakdown))
+
+
+@dataclass(frozen=True)
+class PanelsParameters(AskedPanels):
+    """Parameters of panels that report at every epoch.
+
+    Attributes:
+        max_changes: Number of changes per user of a question's answer, from nothing on.
+    """
+
+    epsilon: float
+    max_changes: int
+    questions: tuple[PanelQuestion, ...]
+    groups: tuple[PanelGroup, ...] = ()
+    by: tuple[tuple[str, ...], ...] = ()
+    by_minimum: int = 100
+
+    def __post_init__(self) -> None:
+        # Each panel's Boolean has these parameters.
+        ValueStreamParameters(self.epsilon, self.max_changes)
+        self._check()
+
+
+@dataclass(frozen=True)
+class SampledPanelsParameters(AskedPanels):
+    """Parameters of panels whose devices answer at few epochs of a horizon.
+
+    Attributes:
+        reports: Number of answers per device and horizon; None selects, for each question, the
+            number with the smallest error. With more than `MOST_VALUES` labels, it is 1.
+    """
+
+    epsilon: float
+    questions: tuple[PanelQuestion, ...]
+    groups: tuple[PanelGroup, ...] = ()
+    by: tuple[tuple[str, ...], ...] = ()
+    by_minimum: int = 100
+    reports: int | None = None
+
+    def __post_init__(self) -> None:
+        SampledResponseParameters(self.epsilon, self.reports)
+        self._check()
 
 
 @dataclass(frozen=True, kw_only=True)

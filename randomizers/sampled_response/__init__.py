@@ -404,13 +404,18 @@ class PhasedDevices(Devices[LawT]):
 
     def _draw(self, count: int, rng: np.random.Generator) -> dict[str, NDArray[Any]]:
         last_epoch = self.law.last_epoch
-        if self.population or count == 1:
+        if self.population or count <= 1:
             phases = rng.integers(0, last_epoch, count, np.uint32)
         else:
             dealt = np.tile(np.arange(last_epoch, dtype=np.uint32), count // last_epoch)
             others = rng.permutation(last_epoch)[: count % last_epoch].astype(np.uint32)
             phases = rng.permutation(np.concatenate([dealt, others]))
         return {"phase": phases}
+
+    def keep_phases(self, phases: NDArray[np.unsignedinteger]) -> None:
+        """Replace the phases of the latest devices by those that they had before."""
+        self._phase[len(self._phase) - len(phases) :] = phases
+        self._index()
 
     def _index(self) -> None:
         self._by_phase = np.argsort(self._phase, kind="stable")

@@ -206,7 +206,7 @@ def test_labels_of_a_panel_are_negatively_correlated_by_sampling() -> None:
     heads, size = int(last.heads[one]), SIZES[0]
     shares = last.values[one] / size * last.values[other] / size
     assert last.covariance(one, other) == pytest.approx(
-        -(size**2) * (1 / heads - 1 / size) * shares
+        -(size**3) / (size - 1) * (1 / heads - 1 / size) * shares
     )
 
 

@@ -72,6 +72,12 @@ def attack_renewal() -> Iterator[str]:
             "devices are asked at the same time in every horizon": partial(
                 _renewed, "sampled_response", {"epsilon": 1}
             ),
+            "devices in panels are asked at the same time in every horizon": partial(
+                _renewed,
+                "sampled_panels",
+                {"epsilon": 1, "questions": [{"name": each, "answer": "boolean"} for each in "ab"]},
+                (2,),
+            ),
         },
     )
 
@@ -151,7 +157,7 @@ def _generators(purpose: str, number: int) -> np.random.Generator:
     return seeded_generator(int.from_bytes(digest[:6]))
 
 
-def _renewed(protocol: str, parameters: dict[str, Any]) -> str:
+def _renewed(protocol: str, parameters: dict[str, Any], answers: tuple[int, ...] = ()) -> str:
     job = deploy_job(
         new_job("audit", protocol, parameters, count=_EPOCHS, renew=True), deployed_at=0
     )
@@ -167,7 +173,7 @@ def _renewed(protocol: str, parameters: dict[str, Any]) -> str:
     producer.enroll([str(user) for user in range(_MANY)])
     horizons: list[dict[str, NDArray[Any]]] = []
     for epoch in range(1, 2 * _EPOCHS + 2):
-        producer.report_all(epoch, np.full(_MANY, epoch % 2, np.int8))
+        producer.report_all(epoch, np.full((_MANY, *answers), epoch % 2))
         producer.close(epoch)
         if epoch % _EPOCHS == 1:
             horizons.append(producer.store.arrays())
@@ -179,7 +185,7 @@ def _renewed(protocol: str, parameters: dict[str, Any]) -> str:
             return f"a horizon reuses the {name} of the previous one"
     # The first half leaves, and enrolls again after the other half.
     producer.withdraw([str(user) for user in range(_MANY // 2)])
-    producer.report_all(3 * _EPOCHS + 1, np.zeros(_MANY, np.int8))
+    producer.report_all(3 * _EPOCHS + 1, np.zeros((_MANY, *answers), np.int64))
     producer.close(3 * _EPOCHS + 1)
     producer.enroll([str(user) for user in range(_MANY // 2)])
     arrays = producer.store.arrays()

@@ -37,6 +37,7 @@ DRAWN: dict[str, set[str]] = {
     "hadamard_values": {"noise", "row"},
     "range_values": {"level", "noise", "row"},
     "panels": {"question", "threshold", "noise", "row"},
+    "sampled_panels": {"question", "threshold", "flips", "phase"},
     "fragments": {"key"},
 }
 """State arrays that are drawn at enrollment and only read afterwards."""

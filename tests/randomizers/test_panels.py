@@ -18,8 +18,11 @@ from dpstream.randomizers.panels import (
     PanelQuestion,
     PanelsLaw,
     PanelsParameters,
+    SampledPanelDevices,
+    SampledPanelsParameters,
+    unasked,
 )
-from dpstream.randomizers.panels.calibration import calibrate
+from dpstream.randomizers.panels.calibration import calibrate, calibrate_sampled
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.randomizers.value_stream import ValueStream, ValueStreamLaw
 from dpstream.randomizers.value_stream.hadamard_values import HadamardValuesLaw
@@ -247,3 +250,54 @@ def test_answers_out_of_range_are_rejected(place: int, answer: int, expected: st
         devices.report(1, answers, None, seeded_generator(1))
     with pytest.raises(ValueError, match=r"expected integers of shape \(3, 3\)"):
         devices.report(1, answers[:, :2], None, seeded_generator(1))
+
+
+SAMPLED = SampledPanelsParameters(2.0, (WAU, SPENT, SIZE), GROUPS[:2], reports=1)
+
+
+def test_sampled_devices_answer_once_in_a_horizon() -> None:
+    law = calibrate_sampled(SAMPLED, EPOCHS)
+    devices = SampledPanelDevices(law)
+    devices.enroll(1_200, seeded_generator(1), {"group": np.arange(1_200) % 2})
+    points = np.array([unasked(question.law) for question in law.questions])  # type: ignore[arg-type]
+    answered = np.zeros(1_200, np.int64)
+    for epoch in range(1, EPOCHS + 1):
+        present = np.arange(1_200) % 5 > 0
+        answers = some_answers(law, 1_200, epoch)
+        words = devices.report(epoch, answers, present, seeded_generator(epoch))[:, 0]
+        # Devices report in the order of `due`, in the panel of their group and question.
+        place = devices.due(epoch)[present[devices.due(epoch)]]
+        question = devices.state_arrays()["question"][place].astype(np.intp)
+        assert (words >> law.shift == 3 * (place % 2) + question).all()
+        asked = (words & ((1 << law.shift) - 1)) < points[question - 1]
+        phase = devices.state_arrays()["phase"][place]
+        assert np.array_equal(asked, phase == epoch - 1)
+        answered[place] += asked
+    assert set(answered[np.arange(1_200) % 5 > 0]) == {1}
+
+
+def test_phases_last_and_questions_are_drawn_again() -> None:
+    law = calibrate_sampled(SAMPLED, EPOCHS)
+    earlier, later = SampledPanelDevices(law), SampledPanelDevices(law)
+    assert earlier.rolling is not None
+    assert (earlier.rolling.epochs, earlier.rolling.epsilon) == (EPOCHS, earlier.guarantee.epsilon)
+    earlier.enroll(600, seeded_generator(1), {"group": np.arange(600) % 2})
+    kept = {name: earlier.state_arrays()[name] for name in earlier.lasting}
+    assert set(kept) == {"group", "phase"}
+    for start in (0, 300):
+        part = {name: values[start : start + 300] for name, values in kept.items()}
+        later.enroll(300, seeded_generator(2 + start), part)
+    arrays = later.state_arrays()
+    assert all(np.array_equal(arrays[name], values) for name, values in kept.items())
+    assert not np.array_equal(arrays["question"], earlier.state_arrays()["question"])
+    twice = calibrate_sampled(replace(SAMPLED, reports=2), EPOCHS)
+    assert SampledPanelDevices(twice).rolling is None
+
+
+def test_panels_of_different_kinds_are_rejected() -> None:
+    sampled, followed = calibrate_sampled(SAMPLED, EPOCHS), calibrate(EVERYTHING, EPOCHS)
+    assert PanelsLaw.from_json(json.loads(json.dumps(sampled.to_json()))) == sampled
+    with pytest.raises(ValueError, match="questions are sampled and followed"):
+        PanelsLaw(1, (sampled.questions[0], followed.questions[1]))
+    with pytest.raises(ValueError, match="constants of another answer"):
+        replace(sampled.questions[0], law=sampled.questions[2].law)

@@ -6,15 +6,18 @@ from collections import defaultdict
 from collections.abc import Iterator
 from fractions import Fraction
 from itertools import pairwise
+from typing import TypeAlias
 
 from dpstream.pipeline.conformance.cases import Stream, View
 from dpstream.pipeline.conformance.laws.hadamard_values import ExactHadamardValues
+from dpstream.pipeline.conformance.laws.sampled_response import ExactPhases
 from dpstream.pipeline.conformance.laws.value_stream import ExactValueStream
 from dpstream.randomizers.panels import AnswerLaw, PanelsLaw
 from dpstream.randomizers.value_stream import ValueStreamLaw
 from dpstream.randomizers.value_stream.hadamard_values import HadamardValuesLaw
 
 ONE = 2**32
+ExactMechanism: TypeAlias = ExactHadamardValues | ExactValueStream | ExactPhases
 
 
 class ExactPanels:
@@ -24,8 +27,14 @@ class ExactPanels:
 
     def __init__(self, law: PanelsLaw, last_epoch: int) -> None:
         self.law = law
-        self.mechanisms = [_exact(question.law, last_epoch) for question in law.questions]
+        self.mechanisms = [self.exact(question.law, last_epoch) for question in law.questions]
         self.shift = 24 if any(question.answer == "labels" for question in law.questions) else 8
+
+    def exact(self, law: AnswerLaw, last_epoch: int) -> ExactMechanism:
+        if isinstance(law, HadamardValuesLaw):
+            return ExactHadamardValues(law, last_epoch)
+        assert isinstance(law, ValueStreamLaw)
+        return ExactValueStream(law, last_epoch)
 
     def followed(self, stream: Stream) -> bool:
         """Return whether every question's answers are tracked without delay, for any threshold."""
@@ -55,13 +64,6 @@ class ExactPanels:
         for low, high in pairwise(sorted({0, *answers, ONE})):
             # Thresholds from `low` to `high` - 1.
             yield tuple(int(answer >= high) for answer in answers), Fraction(high - low, ONE)
-
-
-def _exact(law: AnswerLaw, last_epoch: int) -> ExactHadamardValues | ExactValueStream:
-    if isinstance(law, HadamardValuesLaw):
-        return ExactHadamardValues(law, last_epoch)
-    assert isinstance(law, ValueStreamLaw)
-    return ExactValueStream(law, last_epoch)
 
 
 exact_law = ExactPanels

@@ -20,6 +20,7 @@ const CLASSES = {
   hadamard_values: () => HadamardValues,
   range_values: () => RangeValues,
   panels: () => Panels,
+  sampled_panels: () => Panels,
   shuffled_panels: () => Panels,
   count_min: () => CountMin,
   single_message: () => SingleMessage,

@@ -92,7 +92,8 @@ def test_changes_of_a_mean_are_those_of_its_bit(tmp_path: Path) -> None:
     assert mean.answers[:, 1].tolist() == [0, 0, 0, 0]
     assert mean.flips == pytest.approx(2, abs=0.2)
     assert active.flips == 4
-    assert "sampled_response" in mean.advice(2)
+    assert "sampled_panels" in mean.advice(2)
+    assert "no limit of changes" in mean.advice(None)
     assert active.advice(2) == "max_changes: 4 covers 100% of the users; the job's 2 covers 0%"
     trusting = job.model_copy(update={"trust": "shuffle"})
     summed, _ = preview_measures(trusting, events, 4, np.random.default_rng(1))

@@ -81,7 +81,7 @@ def test_the_chosen_protocol_has_the_smallest_error_up_to_the_preference(
     epsilon: int, changes: int
 ) -> None:
     values = measured(parameters={"epsilon": epsilon, "max_changes": changes})
-    found = choices(values, made().questions[0])
+    found = choices(values, made())
     assert make_job(values).protocol == found[0].protocol
     assert found[0].error <= PREFERENCE * min(each.error for each in found)
     if found[0].assumes_changes:
@@ -207,11 +207,53 @@ def test_what_cannot_be_is_refused_with_a_remedy(keys: dict[str, Any], part: str
 
 def test_the_plan_says_why_measures_chose_the_protocol() -> None:
     (why,) = (note for note in plan(made(), 1_000).notes if note.startswith("measures"))
-    best, other = choices(
-        measured(parameters={"epsilon": 4, "max_changes": 2}), made().questions[0]
-    )
+    best, other = choices(measured(parameters={"epsilon": 4, "max_changes": 2}), made())
     assert f"{best.error:,.0f} users for value_stream (max_changes: 2), which this job uses" in why
-    assert f"{other.error:,.0f} users for sampled_response (any number of changes)" in why
+    assert f"{other.error:,.0f} users for sampled_response (any number of changes" in why
     assert reason(made(**SHUFFLED)) is None
     sampled = reason(made(parameters={"epsilon": 4, "max_changes": 8})) or ""
-    assert "for sampled_response (any number of changes), which this job uses" in sampled
+    assert "for sampled_response (any number of changes; max_changes has no effect)" in sampled
+
+
+PLAN = {"plan": {"values": ["free", "pro"]}}
+TWO = {"wau": {"type": "active"}, "mau": {"type": "active", "within": 4}}
+MINUTES = {"n": {"type": "count", "mean": {"low": 0, "high": 9}}}
+
+
+@pytest.mark.parametrize(
+    ("keys", "protocol"),
+    [
+        # Private cells: hadamard_values errs by twice as much.
+        ({"attributes": PLAN, "by": ["plan"]}, "sampled_panels"),
+        ({"measures": TWO}, "panels"),
+        ({"measures": MINUTES}, "panels"),
+        # More than T / 6 flips.
+        ({"measures": MINUTES, "epochs": {**WEEKS, "count": 8}}, "sampled_panels"),
+    ],
+)
+def test_panels_answer_once_where_their_error_is_smaller(
+    keys: dict[str, Any], protocol: str
+) -> None:
+    job = made(parameters={"epsilon": 4, "max_changes": 4}, **keys)
+    assert job.protocol == protocol
+    assert hasattr(job.parameters, "max_changes") == (protocol == "panels")
+    assert make_job(job.to_json()) == job
+    why = reason(job) or ""
+    # The default, because max_changes is no parameter of sampled_panels.
+    fewest = 3 if "by" in keys else 2
+    best, other = choices(measured(**keys, parameters={"epsilon": 4, "max_changes": fewest}), job)
+    if protocol == "sampled_panels":
+        assert best.protocol == protocol
+        assert f"{best.error:,.0f} users for sampled_panels (any number of changes" in why
+        assert f"and {other.error:,.0f} users for panels (max_changes: {fewest})" in why
+    assert "for panels (max_changes: " in why
+    for named in ("panels", "sampled_panels"):
+        assert made(**keys, protocol=named).protocol == named
+
+
+def test_recurring_panels_answer_once_in_a_horizon() -> None:
+    epochs = {**WEEKS, "count": 12, "renew": True}
+    job = made(epochs=epochs, attributes=PLAN, by=["plan"])
+    law: Any = job.calibrate()
+    assert {question.law.reports for question in law.questions} == {1}
+    assert job.guarantee_of(law).rolling is not None

@@ -30,7 +30,7 @@ def planned(users: int = USERS, by_size: tuple[float, ...] = (), **keys: Any) ->
 
 def test_a_public_group_has_the_error_of_its_own_users() -> None:
     public = {"plan": {**VALUES, "public": True}}
-    _, made = planned(attributes=public, by_size=(0.5, 0.25, 0.01))
+    _, made = planned(attributes=public, by_size=(0.5, 0.25, 0.01), protocol="panels")
     _, alone = planned(25_000, attributes=None, by=None, protocol="value_stream")
     (mau,) = made.measures
     assert [group.users for group in mau.groups] == [50_000, 25_000, 1_000]
@@ -42,7 +42,7 @@ def test_a_public_group_has_the_error_of_its_own_users() -> None:
 
 def test_asking_a_sample_adds_its_error() -> None:
     measures = {"mau": {"type": "active"}, "days": {"type": "count", "at_least": 9}}
-    job, made = planned(measures=measures, attributes=None, by=None)
+    job, made = planned(measures=measures, attributes=None, by=None, protocol="panels")
     assert job.protocol_entry.planning is not None
     forecast: Any = job.protocol_entry.planning.forecast(job.calibrate(), job.parameters, 12)
     noise = float(np.sqrt(np.square(forecast.question_errors(USERS)[:, 0]).mean()))

@@ -26,6 +26,7 @@ from tests.support.memory_cluster import MemoryCluster
 
 SHOP = """
 name: shop
+protocol: panels
 epochs: {count: 8, start: 2026-01-19, length: P1W}
 parameters: {epsilon: 2}
 population: town
@@ -37,6 +38,7 @@ by: [platform]
 """
 APP = """
 name: app
+protocol: panels
 epochs: {count: 12, start: 2026-01-05, length: 7d}
 parameters: {epsilon: 2}
 population: town

@@ -27,6 +27,7 @@ from tests.support.memory_cluster import MemoryCluster
 
 JOB_FILE = """
 name: app
+protocol: panels
 epochs: {count: 8, start: 2026-01-05, length: P7D}
 parameters: {epsilon: 4}
 measures:

@@ -163,6 +163,14 @@ SPARED: Final = _measured(
     by=["plan"],
 )
 """Job whose private attribute has spare cells."""
+ASKED_ONCE: Final = {
+    **DIVIDED,
+    "name": "seldom",
+    "protocol": "sampled_panels",
+    "measures": {"active": {"type": "active", "within": 3}},
+    "by": [["platform", "arm"], "plan"],
+}
+"""Job whose devices answer once in a horizon, one question with private cells."""
 SUMMED_BY_THE_SHUFFLER: Final = {
     **DIVIDED,
     "name": "sums",
@@ -822,6 +830,7 @@ def client_vectors(earlier: Mapping[str, Any] | None) -> dict[str, Any]:
             of_events(laws),
             of_summed_events(laws),
             of_panels(DIVIDED, laws),
+            of_panels(ASKED_ONCE, laws),
             of_panels(SUMMED_BY_THE_SHUFFLER, laws),
             of_names(laws),
             of_strangers(),

@@ -44,9 +44,11 @@ from dpstream.randomizers.panels import (
     PanelQuestion,
     PanelsLaw,
     PanelsParameters,
+    SampledPanelsParameters,
     ShuffledPanelsParameters,
 )
 from dpstream.randomizers.panels.calibration import calibrate as panels
+from dpstream.randomizers.panels.calibration import calibrate_sampled as sampled_panels
 from dpstream.randomizers.panels.calibration import calibrate_shuffled as shuffled_panels
 from dpstream.randomizers.sampled_response import SampledResponseParameters
 from dpstream.randomizers.sampled_response.calibration import calibrate_any as sampled_response
@@ -290,6 +292,20 @@ def _panels() -> Iterator[tuple[Any, list[Stream]]]:
         yield law, of_answers(law) * (3 if parts else 1)
 
 
+def _sampled_panels() -> Iterator[tuple[Any, list[Stream]]]:
+    active, spent = PanelQuestion("active", "boolean"), PanelQuestion("spent", "mean", 0, 10)
+    place = PanelQuestion("place", "labels", labels=("home", "work", "road"))
+    cells = PanelQuestion("cell", "labels", labels=tuple(map(str, range(300))))
+    groups = tuple(PanelGroup({"os": name}) for name in ("ios", "web"))
+    for questions, parts, reports, epochs in (
+        ((spent,), (), None, 12),
+        ((active, place, spent), groups, 3, 12),
+        ((cells, active), groups, 1, 2),
+    ):
+        law = sampled_panels(SampledPanelsParameters(4.0, questions, parts, (), 1, reports), epochs)
+        yield law, of_answers(law)[epochs < 12 :] * (3 if parts else 1)
+
+
 def _shuffled_panels() -> Iterator[tuple[Any, list[Stream]]]:
     active, spent = PanelQuestion("active", "boolean"), PanelQuestion("spent", "mean", 0, 10)
     groups = tuple(PanelGroup({"os": name}) for name in ("ios", "web"))
@@ -304,7 +320,8 @@ def _shuffled_panels() -> Iterator[tuple[Any, list[Stream]]]:
 
 def of_answers(law: PanelsLaw) -> list[Stream]:
     sizes = [question.largest for question in law.questions]
-    stream = every(12, lambda epoch: [(epoch // 3 * 7919**3) % (size + 1) for size in sizes])
+    epochs = min(law.last_epoch, 12)
+    stream = every(epochs, lambda epoch: [(epoch // 3 * 7919**3) % (size + 1) for size in sizes])
     return [without(stream, lambda epoch: epoch % 5 == 2), stream]
 
 
@@ -412,6 +429,7 @@ CASES: Final[dict[str, Callable[[], Iterator[tuple[Any, list[Stream]]]]]] = {
     "hadamard_values": _hadamard_values,
     "range_values": _range_values,
     "panels": _panels,
+    "sampled_panels": _sampled_panels,
     "shuffled_panels": _shuffled_panels,
     "count_min": _count_min,
     "single_message": _single_message,

@@ -33,7 +33,7 @@ export function readEvents({ events, epochs, values, law, protocol }) {
     private: each.private.map((/** @type {string} */ name) => named(private_, name)),
   }));
   const attributes = events.public.map((/** @type {any} */ { name, values }) => ({ name: text(name), values: texts(values) }));
-  const several = ['panels', 'shuffled_panels'].includes(protocol);
+  const several = ['panels', 'sampled_panels', 'shuffled_panels'].includes(protocol);
   const groups = attributes.reduce((/** @type {number} */ all, /** @type {PublicAttribute} */ each) => all * each.values.length, 1);
   const fits = several
     ? law.groups === groups && law.questions.length === questions.length

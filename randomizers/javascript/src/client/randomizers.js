@@ -10,6 +10,7 @@ const LOADED = {
   hadamard_values: async () => (await import('../protocols/hadamard_values.js')).HadamardValues,
   range_values: async () => (await import('../protocols/range_values.js')).RangeValues,
   panels: async () => (await import('../protocols/panels.js')).Panels,
+  sampled_panels: async () => (await import('../protocols/panels.js')).Panels,
   shuffled_panels: async () => (await import('../protocols/panels.js')).Panels,
   count_min: async () => (await import('../protocols/count_min.js')).CountMin,
   single_message: async () => (await import('../protocols/single_message.js')).SingleMessage,

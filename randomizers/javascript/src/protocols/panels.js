@@ -1,9 +1,11 @@
 /** Several questions to users in public groups, each device in one panel (`randomizers/panels`). */
 
+import { wordType } from '../device.js';
 import { check, constants, large, list, oneOf, shown, whole } from '../laws.js';
 import { MEAN_UNIT } from '../measures.js';
 import { DividedDevice } from './divided.js';
 import { HadamardValues } from './hadamard_values.js';
+import { SampledResponse } from './sampled_response.js';
 import { ShuffledNumberStream, ShuffledValueStream } from './shuffled_value_stream.js';
 import { ValueStream } from './value_stream.js';
 
@@ -11,6 +13,14 @@ import { ValueStream } from './value_stream.js';
 
 const MOST_PANELS = 255;
 const MOST_SHARE = 1000;
+
+/** Mechanisms of questions, and who adds their noise and when. */
+const MECHANISMS = [
+  { device: HadamardValues, kind: 'followed', messages: 2 ** 24 },
+  { device: ValueStream, kind: 'followed', messages: 2 ** 8 },
+  { device: ShuffledValueStream, kind: 'summed', messages: 2 ** 16 },
+  { device: SampledResponse, kind: 'sampled', messages: 0 },
+];
 
 export class Panels extends DividedDevice {
   /** @param {any} body */
@@ -22,26 +32,32 @@ export class Panels extends DividedDevice {
       const answer = oneOf('answer', question.answer, ['boolean', 'mean', 'labels']);
       whole('share', question.share, 1, MOST_SHARE);
       const part = partOf(question.law, answer);
-      check((part instanceof HadamardValues) === (answer === 'labels'), `a question with answer ${answer} has the constants of another answer`);
-      const largest = part instanceof HadamardValues ? part.items : answer === 'mean' ? MEAN_UNIT : 1;
+      const labels = answer === 'labels';
+      const fits =
+        part instanceof SampledResponse ? (labels || part.items === 1) && !part.complete && part.slots === 1 : part instanceof HadamardValues === labels;
+      check(fits, `a question with answer ${answer} has the constants of another answer`);
+      const largest = labels ? /** @type {any} */ (part).items : answer === 'mean' ? MEAN_UNIT : 1;
       return { answer, part, largest, share: large('share', question.share) };
     });
     const panels = groups * questions.length;
     check(panels >= 1 && panels <= MOST_PANELS, `got ${panels} panels; expected 1 to ${MOST_PANELS}`);
-    const summed = questions.filter(({ part }) => part instanceof ShuffledValueStream).length;
-    check(!summed || summed === questions.length, 'some questions are summed by the shuffler, and others are not');
+    const kinds = new Set(questions.map(({ part }) => MECHANISMS.find(({ device }) => part instanceof device)?.kind));
+    check(kinds.size === 1, `questions are ${[...kinds].join(' and ')}; expected mechanisms of the same kind`);
     super('question', questions.map(({ part }) => part), questions.map(({ share }) => share));
     this.groups = groups;
     this.questions = questions;
     this.panels = panels;
-    this.lasting = ['group'];
-    const labels = questions.some(({ answer }) => answer === 'labels');
-    if (summed) this.wordType = panels === 1 ? Uint16Array : Uint32Array;
-    else this.wordType = labels ? Uint32Array : panels === 1 ? Uint8Array : Uint16Array;
-    /** Factor of the panel's number in a message: above a message to be summed, a row, or a symbol. */
-    this.factor = 2 ** (summed ? 16 : labels ? 24 : 8);
+    this.sampled = kinds.has('sampled');
+    this.lasting = this.sampled ? ['group', 'phase'] : ['group'];
+    const rolling = this.sampled && this.parts.every((part) => part.rolling);
+    if (rolling) this.rolling = { epochs: this.lastEpoch, epsilon: this.loss.epsilon };
+    const most = Math.max(...questions.map(({ part }) => messagesOf(part)));
+    const bits = most <= 2 ** 8 ? 8 : most <= 2 ** 16 ? 16 : 24;
+    this.wordType = wordType(2 ** (bits + (panels === 1 ? 0 : 8)));
+    /** Factor of the panel's number in a message: above the message of the mechanism. */
+    this.factor = 2 ** bits;
     /** True if devices compare numbers with a threshold, instead of sending them to be summed. */
-    this.thresholds = !summed && questions.some(({ answer }) => answer === 'mean');
+    this.thresholds = !kinds.has('summed') && questions.some(({ answer }) => answer === 'mean');
   }
 
   /** @returns {Record<string, import('../device.js').Field>} */
@@ -91,7 +107,9 @@ export class Panels extends DividedDevice {
     const index = question[0] - 1;
     const compared = this.thresholds && this.questions[index].answer === 'mean';
     const answer = compared ? Number(answers[index] > threshold[0]) : answers[index];
-    const [word] = this.ofPart(epoch, answer, random);
+    const { part } = this.questions[index];
+    // A device that is not asked at an epoch states that, as the number of points.
+    const [word = messagesOf(part) - 1] = this.ofPart(epoch, answer, random);
     const panel = this.panels === 1 ? 0 : question[0] + group[0] * this.questions.length;
     return this.wordType.of(word + panel * this.factor);
   }
@@ -101,6 +119,13 @@ export class Panels extends DividedDevice {
 function partOf(law, answer) {
   check(law !== null && typeof law === 'object', `the law of a question is ${shown(law)}; expected an object`);
   if ('booleans' in law) return new HadamardValues(law);
+  if ('flips' in law) return new SampledResponse(law);
   if ('theta' in law) return new ValueStream(law);
   return answer === 'mean' ? new ShuffledNumberStream(law) : new ShuffledValueStream(law);
+}
+
+/** Return the exclusive upper bound of a mechanism's messages. @param {any} part */
+function messagesOf(part) {
+  if (part instanceof SampledResponse) return part.sets.points + 1;
+  return MECHANISMS.find(({ device }) => part instanceof device)?.messages ?? 0;
 }
