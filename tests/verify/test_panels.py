@@ -19,17 +19,25 @@ from dpstream.aggregators.estimate import NORMAL_95, Participation
 from dpstream.aggregators.followed import Followed
 from dpstream.aggregators.panel_estimates import PanelEstimates
 from dpstream.aggregators.panels import PanelsAggregator
+from dpstream.aggregators.sampled_panels import SampledPanelsAggregator
 from dpstream.aggregators.shuffled_panels import ShuffledPanelsAggregator
 from dpstream.pipeline.protocols.panels import panel_domain
+from dpstream.pipeline.protocols.sampled_panels import SampledPanelsForecast
 from dpstream.randomizers.panels import (
     ONE,
     PanelDevices,
     PanelGroup,
     PanelQuestion,
     PanelsParameters,
+    SampledPanelDevices,
+    SampledPanelsParameters,
     ShuffledPanelsParameters,
 )
-from dpstream.randomizers.panels.calibration import calibrate, calibrate_shuffled
+from dpstream.randomizers.panels.calibration import (
+    calibrate,
+    calibrate_sampled,
+    calibrate_shuffled,
+)
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.randomizers.value_stream import ValueStreamLaw
 from dpstream.randomizers.value_stream.lattice import STEP, ZERO
@@ -361,3 +369,47 @@ def windows_of_ask_ubuntu() -> list[NDArray[np.int64]]:
         )
         for week in range(12, 64)
     ]
+
+
+# Groups, epsilon, and the reference RMSE of a cell with one answer in 12 epochs.
+ONCE = ((4, 1.0, 1_926), (16, 1.0, 2_061), (4, 4.0, 282), (16, 4.0, 227))
+
+
+@pytest.mark.parametrize("setting", ONCE, ids=str)
+def test_private_cells_of_one_answer_have_the_planned_error(
+    setting: tuple[int, float, int],
+) -> None:
+    """A fifth of each group has yes; which users have it changes at every epoch."""
+    many, epsilon, reference = setting
+    cells = tuple(f"a={yes},g={name}" for yes in ("no", "yes") for name in range(many))
+    parameters = SampledPanelsParameters(
+        epsilon, (PanelQuestion("a", "labels", labels=cells, by=("g",)),)
+    )
+    law, users = calibrate_sampled(parameters, 12), np.arange(USERS)
+    domain, participation = panel_domain(parameters), Participation.constant(12, USERS)
+    errors, stated = [], []
+    for seed in range(8):
+        rng = seeded_generator(seed)
+        devices, aggregator = SampledPanelDevices(law), SampledPanelsAggregator(law, parameters)
+        devices.enroll(USERS, rng)
+        for epoch in range(1, 13):
+            yes = (users * 7919 + epoch * 31) // many % 5 == 0
+            values = (1 + users % many + many * yes)[:, None]
+            aggregator.add(epoch, devices.report(epoch, values, None, rng), None)
+            found = aggregator.estimate(epoch, participation)
+            assert found is not None
+            errors.append(found.values - domain.ground_truth(values, np.zeros(USERS, np.int64)))
+            stated.append(found.standard_errors)
+    run = Run(np.array(errors), np.array(stated))
+    planned = SampledPanelsForecast(law, parameters, 12).question_errors(USERS)[0, 0]
+    measured = float(np.sqrt(np.square(run.errors).mean()))
+    of_yes = float(np.sqrt(np.square(run.errors[:, many:]).mean()))
+    print_table(
+        f"{many} private groups, epsilon {epsilon:g}",
+        ["reference", "yes", "all cells", "planned", "held"],
+        [[reference, f"{of_yes:,.0f}", f"{measured:,.0f}", f"{planned:,.0f}", f"{run.held:.1%}"]],
+    )
+    # Cells with few users err less than planned, which is for equally large cells.
+    assert 0.8 * planned < measured < 1.05 * planned
+    assert of_yes < 1.15 * reference
+    assert 0.94 < run.held < 0.98
