@@ -80,7 +80,7 @@ def predicted_error(
     job = _without_forecast(profile, answers, "proposed").job
     law, users = job.calibrate(), profile.users
     shares = [] if column is None else [next(iter(column.users.values())) / users]
-    errors = measure_errors(job, law, forecast_of(job, law), users, shares)
+    errors = measure_errors(job, forecast_of(job, law), users, shares)
     found = next(each for each in errors if each.groups or column is None)
     found = replace(found, groups=()) if column is None else replace(found, total=None)
     return f"about {_sizes(found, job.people)}", found.sizes[0].relative

@@ -294,7 +294,7 @@ def plan(
         if colluding or dropout
         else None,
         crowds=None if crowds is None else plan_crowds(crowds, forecast, users),
-        measures=measure_errors(job, law, forecast, users, by_size),
+        measures=measure_errors(job, forecast, users, by_size),
         cells=None if cells is None else cells.cells,
         predicted_error=None if cells is None else cells.predicted_error(senders),
         noise_error=None if cells is None else cells.noise_error(senders),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, ClassVar
 
 import numpy as np
@@ -34,14 +35,10 @@ from dpstream.randomizers.value_stream.hadamard_values import HadamardValuesLaw
 class PanelsForecast:
     """Forecast of the totals of the question with the largest error."""
 
-    worst_share: ClassVar[float] = 0.5
-    """Share of users with an answer for which the error of sampling, listed apart, is largest."""
-
     _sampling: ClassVar[str] = (
-        "each question is asked of a sample of the users; errors listed by measure include "
-        "that of sampling, at most half of the users divided by the square root of the sample. "
-        "Other predicted errors do not: they are in users, for all users and the question with "
-        "the largest error"
+        "each question is asked of a sample of the users; predicted errors include that of "
+        "sampling. They are predicted for half of the users with yes, and for a label that an "
+        "equal part of the users has; in total for the question with the largest error"
     )
 
     def __init__(self, law: PanelsLaw, parameters: AskedPanels, last_epoch: int) -> None:
@@ -66,17 +63,17 @@ class PanelsForecast:
     def question_errors(self, users: int) -> NDArray[np.float64]:
         """Return the standard errors of each question's number of users, (epochs, questions)."""
         errors = [
-            forecast.standard_errors(max(1, round(users * share))) / share
-            for forecast, share in self._asked
+            np.hypot(
+                forecast.standard_errors(max(1, round(users * share))) / share,
+                math.sqrt(users * _sampling_variance(question, share)),
+            )
+            for question, (forecast, share) in zip(self._questions, self._asked, strict=True)
         ]
         return np.stack(errors, axis=1)
 
     def question_rmses(self, users: int) -> NDArray[np.float64]:
-        """Return the RMSE of all questions' numbers of users, sampling included, (questions,)."""
-        shares = np.array([expected_share(question) for question in self._questions])
-        absent = np.array([1 / share - 1 for _, share in self._asked])
-        noise = np.square(self.question_errors(users)).mean(axis=0)
-        return np.asarray(np.sqrt(noise + users * shares * (1 - shares) * absent), np.float64)
+        """Return the RMSE of each question's number of users, (questions,)."""
+        return np.asarray(np.sqrt(np.square(self.question_errors(users)).mean(axis=0)), np.float64)
 
     def _of_question(self, question: QuestionLaw, last_epoch: int) -> Any:
         law = question.law
@@ -86,6 +83,13 @@ class PanelsForecast:
             return ShuffledValueStreamForecast(law, last_epoch, numbers=question.answer == "mean")
         assert isinstance(law, ValueStreamLaw)
         return ValueStreamForecast(law, last_epoch)
+
+
+def _sampling_variance(question: QuestionLaw, asked: float) -> float:
+    """Return the variance per user of asking a share of the users, and of a mean's thresholds."""
+    share = expected_share(question)
+    thresholds = question.answer == "mean" and isinstance(question.law, ValueStreamLaw)
+    return share * (1 - share) * (1 / asked - (not thresholds))
 
 
 def expected_share(question: QuestionLaw) -> float:

@@ -59,20 +59,16 @@ class _QuestionForecast:
 class SampledPanelsForecast(PanelsForecast):
     """Forecast in which errors of a question include those of asking a sample of the users."""
 
-    worst_share = 0.0
-
     _sampling: ClassVar[str] = (
-        "a device answers one question, at the number of epochs listed as answers; errors include "
-        "that of sampling. They are predicted for half of the users with yes, and for a label that "
-        "an equal part of the users has; in total for the question with the largest error"
+        "a device answers one question, at the number of epochs listed as answers; predicted "
+        "errors include that of sampling. They are predicted for half of the users with yes, and "
+        "for a label that an equal part of the users has; in total for the question with the "
+        "largest error"
     )
 
     def question_errors(self, users: int) -> NDArray[np.float64]:
         errors = [forecast.standard_error(users, share) for forecast, share in self._asked]
         return np.tile(errors, (len(self.reports_per_user), 1))
-
-    def question_rmses(self, users: int) -> NDArray[np.float64]:
-        return np.asarray(self.question_errors(users)[0], np.float64)
 
     def _of_question(self, question: QuestionLaw, last_epoch: int) -> _QuestionForecast:
         return _QuestionForecast(question, last_epoch)

@@ -33,8 +33,8 @@ TOLERANCE = 0.05
 # One row distinguishes two buckets, but the allowance for several rows applies anyway. Buckets of
 # sampled_response with few users are more accurate than planned. How much of a mean's error comes
 # from thresholds depends on the numbers; the largest possible part is published. Errors of
-# sampled_panels are planned for half of the users with yes.
-CAUTIOUS = ("range_values-1", "sampled_response-6", "panels-1", "sampled_panels-0")
+# panels are planned for half of the users with yes.
+CAUTIOUS = ("range_values-1", "sampled_response-6", "panels-0", "panels-1", "sampled_panels-0")
 NEWCOMERS = 10_000
 NEWCOMERS_RUNS = 8
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
 import pytest
 
 from dpstream.pipeline.jobs.job_files import Job, make_job
@@ -42,13 +41,27 @@ def test_a_public_group_has_the_error_of_its_own_users() -> None:
 
 def test_asking_a_sample_adds_its_error() -> None:
     measures = {"mau": {"type": "active"}, "days": {"type": "count", "at_least": 9}}
-    job, made = planned(measures=measures, attributes=None, by=None, protocol="panels")
-    assert job.protocol_entry.planning is not None
-    forecast: Any = job.protocol_entry.planning.forecast(job.calibrate(), job.parameters, 12)
-    noise = float(np.sqrt(np.square(forecast.question_errors(USERS)[:, 0]).mean()))
-    assert made.measures[0].total is not None
+    _, made = planned(measures=measures, attributes=None, by=None, protocol="panels")
+    _, half = planned(USERS // 2, attributes=None, by=None, protocol="value_stream")
     # Half of the users are asked, so the worst share adds sqrt(n) / 2.
-    assert made.measures[0].total.rmse == pytest.approx(math.hypot(noise, math.sqrt(USERS) / 2))
+    expected = math.hypot(2 * half.rmse, math.sqrt(USERS) / 2)
+    assert made.measures[0].total is not None
+    assert [made.rmse, made.measures[0].total.rmse] == pytest.approx([expected] * 2, rel=1e-6)
+
+
+@pytest.mark.parametrize(("trust", "thresholds"), [("none", 0.25), ("shuffle", 0.0)])
+def test_the_thresholds_of_a_mean_add_their_error(trust: str, thresholds: float) -> None:
+    asked: dict[str, Any] = {"attributes": None, "by": None, "trust": trust}
+    alike = {"protocol": "value_stream"} if trust == "none" else {}
+    if trust == "shuffle":
+        asked["shuffle"] = {"minimum": 1_000}
+        asked["parameters"] = {"epsilon": 4, "delta": 1e-6, "max_changes": 2}
+    mean = {"minutes": {"type": "sum", "number": "minutes", "mean": {"low": 0, "high": 1}}}
+    protocol = "panels" if trust == "none" else "shuffled_panels"
+    _, made = planned(**{**asked, "measures": mean, "protocol": protocol})
+    _, alone = planned(**{**asked, **alike})
+    added = made.rmse**2 - alone.rmse**2
+    assert added == pytest.approx(USERS * thresholds, rel=1e-3, abs=1.0)
 
 
 def test_the_plan_names_the_cheaper_way_first() -> None:
@@ -60,3 +73,23 @@ def test_the_plan_names_the_cheaper_way_first() -> None:
     assert cells.name == "mau by plan"
     assert cells.groups[0].rmse > 3 * public.measures[0].groups[0].rmse
     assert not any("public: true" in note for note in public.notes)
+
+
+def test_the_plan_names_separate_jobs_of_the_same_loss() -> None:
+    asked: dict[str, Any] = {
+        "attributes": None,
+        "by": None,
+        "trust": "shuffle",
+        "shuffle": {"minimum": 1_000},
+    }
+    parameters = {"epsilon": 1, "delta": 1e-6, "max_changes": 4}
+    several = {"wau": {"type": "active"}, "mau": {"type": "active", "within": 4}}
+    _, made = planned(**{**asked, "measures": several, "parameters": parameters})
+    halved = {**parameters, "epsilon": 0.5, "delta": 5e-7}
+    _, alone = planned(**{**asked, "parameters": halved})
+    (note,) = (each for each in made.notes if "job of its own" in each)
+    assert f"{alone.rmse:,.0f} users" in note
+    assert f"{made.rmse:,.0f} users" in note
+    assert alone.rmse < made.rmse / 3
+    _, single = planned(**{**asked, "parameters": parameters})
+    assert not any("job of its own" in each for each in single.notes)
