@@ -21,6 +21,7 @@ from dpstream.pipeline.jobs.job_files import Job
 from dpstream.pipeline.json_values import json_text
 from dpstream.pipeline.results.counts_queries import Answer, Query
 from dpstream.pipeline.results.derived_queries import PairQuery
+from dpstream.pipeline.results.known_digits import mean_digits
 from dpstream.pipeline.results.measure_words import partial_flags
 from dpstream.pipeline.results.periods import Periods
 from dpstream.pipeline.results.phrases import capital
@@ -104,9 +105,12 @@ class AnswerTable:
         else:
             estimate = answer.value, answer.standard_error, answer.ci95_low, answer.ci95_high
             shown = [_number(each, self.query) for each in estimate]
+            ground_truths = [number(None if ground_truth is None else round(ground_truth))]
+            if self.query.is_mean(answer):
+                *shown, truth = (mean_text(each, answer) for each in (*estimate, ground_truth))
+                ground_truths = [truth]
             if answer.refused is not None:
                 shown[0] = "refused"
-            ground_truths = [number(None if ground_truth is None else round(ground_truth))]
         return [
             *([] if self.query.column is None else [answer.name]),
             *shown,
@@ -149,6 +153,13 @@ def _number(value: float | None, query: Query) -> str:
     if query.derived is None or (query.derived == "row" and not query.percent):
         return number(value)
     return f"{100 * value:,.1f}" if query.percent else f"{value:,.3f}"
+
+
+def mean_text(value: float | None, answer: Answer) -> str:
+    """Format a number in the unit of a mean, with the decimals that the mean's interval knows."""
+    if value is None or math.isnan(value):
+        return "-"
+    return f"{value:,.{mean_digits(answer.ci95_low, answer.ci95_high)}f}"
 
 
 def _in_values(value: float | None, width: float) -> str:

@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 
 import typer
 
+from dpstream.pipeline.cli.answer_lines import mean_text
 from dpstream.pipeline.cli.command_errors import UsageProblem
 from dpstream.pipeline.cli.output import number, print_table, print_text
 from dpstream.pipeline.errors import DpstreamError
@@ -118,8 +119,8 @@ def print_groups(
         for place, answer in enumerate(query.answers_of(record)):
             reasons |= {} if answer.refused is None else {answer.refused: None}
             share = shares.get(answer.name)
-            cells = [*_interval(answer), "-" if share is None else _percent(share)]
-            cells += _interval(changed[place] if changed else None, signed=True)
+            cells = [*_interval(query, answer), "-" if share is None else _percent(share)]
+            cells += _interval(query, changed[place] if changed else None, signed=True)
             named = dict(zip(query.name_columns, query.names_of(answer), strict=True))
             labels = [named.get(name) or _TOTAL for name in names] or [answer.name]
             shown.append([*labels, *cells])
@@ -166,10 +167,11 @@ def _percent(share: Answer) -> str:
     return "-" if share.refused is not None else f"{100 * (share.value or 0.0):.1f}"
 
 
-def _interval(answer: Answer | None, *, signed: bool = False) -> tuple[str, str]:
+def _interval(query: RowsQuery, answer: Answer | None, *, signed: bool = False) -> tuple[str, str]:
     """Format a number and its interval; `signed` numbers start with their sign."""
     if answer is None or answer.refused is not None or answer.value is None:
         return "-", "-"
     sign = "+" if signed and answer.value > 0 else ""
-    ends = f"{number(answer.ci95_low)} to {number(answer.ci95_high)}"
-    return f"{sign}{number(answer.value)}", ends
+    mean, numbers = query.is_mean(answer), (answer.value, answer.ci95_low, answer.ci95_high)
+    value, low, high = (mean_text(each, answer) if mean else number(each) for each in numbers)
+    return f"{sign}{value}", f"{low} to {high}"

@@ -110,16 +110,22 @@ def _show_answer_accuracy(query: Query, answering: Sequence[Simulation], log: Va
     if measured is None:
         return
     first = answering[0]
-    unit = "" if query.counts_query.in_values else " users"
+    means, rows = len(query.domain.means), query.domain.size - 1
+    unit = "" if query.counts_query.in_values or means == rows else " users"
+    compared = " of numbers of users" if 0 < means < rows else ""
     trials = f" of {plural(len(answering), 'trial')}" if len(answering) > 1 else ""
-    prediction = "" if measured.predicted is None else f", predicted {number(measured.predicted)}"
+    error, predicted = (
+        None if each is None else f"{each:,.3g}" if means == rows else number(each)
+        for each in (measured.rmse, measured.predicted)
+    )
+    prediction = "" if predicted is None else f", predicted {predicted}"
     smoothed = ", smoothed" if first.smoothed else ""
     expected = expected_coverage(first.job, log, len(answering))
     of = "largest items" if query.counts_query.selects else "answers"
     print_text(f"\n{of} at all epochs{trials}{smoothed}", "bold")
     print_pairs(
         [
-            ("root mean squared error", f"{number(measured.rmse)}{unit}{prediction}"),
+            (f"root mean squared error{compared}", f"{error}{unit}{prediction}"),
             ("intervals that contain the ground truth", f"{measured.coverage:.1%}; {expected}"),
         ]
     )
@@ -154,7 +160,7 @@ def _summary(simulations: Sequence[Simulation], log: ValueLog) -> Iterator[tuple
         of_users = f" users ({each.rmse / users:.1%})"
         yield (
             f"root mean squared error of {each.name}",
-            number(each.rmse) + ("" if each.is_mean else of_users),
+            f"{each.rmse:,.3g}" if each.is_mean else f"{number(each.rmse)}{of_users}",
         )
     if error is not None and covered is not None and not by_measure:
         column = kind_of(first.job.domain).everything(first.job.domain).column

@@ -368,6 +368,10 @@ class Query:
     def statistic_of(self, answer: Answer) -> str | None:
         return self.derived
 
+    def is_mean(self, answer: Answer) -> bool:
+        """Return whether an answer is the mean of a number, in the unit of that number."""
+        return self.derived is None and answer.item in self.domain.means
+
     @property
     def names(self) -> list[str]:
         """Names of the answers; empty if they depend on data."""

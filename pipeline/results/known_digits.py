@@ -52,6 +52,16 @@ def step_of(low: float, high: float) -> int:
     return 1 if half < 100 else int(10 ** (math.floor(math.log10(half)) - 1))
 
 
+def mean_digits(low: float, high: float) -> int:
+    """Return the decimals that are known of a mean: to the second digit of half its interval.
+
+    >>> mean_digits(5.5, 9.1), mean_digits(0.283, 0.315), mean_digits(4_200, 9_100)
+    (1, 3, 0)
+    """
+    half = (high - low) / 2
+    return max(0, 1 - math.floor(math.log10(half))) if half > 0 else 2
+
+
 def known_count(value: float, low: float, high: float, people: int | None = None) -> KnownCount:
     """Round a user count; `people` is the population, if public.
 

@@ -16,7 +16,7 @@ from dpstream.pipeline.jobs.deployed_job import DeployedJob
 from dpstream.pipeline.jobs.epoch_words import EpochName, epoch_name
 from dpstream.pipeline.jobs.measure_keys import DEFAULT_MINIMUM
 from dpstream.pipeline.results.kinds.headline import Headline
-from dpstream.pipeline.results.known_digits import known_count
+from dpstream.pipeline.results.known_digits import known_count, mean_digits
 from dpstream.pipeline.results.measure_rows import MeasureRow
 from dpstream.pipeline.results.measure_series import (
     ChosenRows,
@@ -214,8 +214,7 @@ def _total_words(job: DeployedJob, mean: Series, record: EstimateRecord) -> str:
 def _mean_words(job: DeployedJob, measure: str, triple: Triple) -> tuple[str, str]:
     """Return a mean and its interval, within its range, with the digits that are known."""
     ends = (job.measures or {})[measure].mean
-    half = (triple[2] - triple[1]) / 2
     assert ends is not None
+    digits = mean_digits(triple[1], triple[2])
     value, low, high = (min(max(each, ends.low), ends.high) for each in triple)
-    digits = max(0, 1 - math.floor(math.log10(half))) if half > 0 else 2
     return f"{value:,.{digits}f}", f"{low:,.{digits}f} to {high:,.{digits}f}"

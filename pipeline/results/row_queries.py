@@ -80,6 +80,9 @@ class RowsQuery(Query):
         about = {"measure": row.measure, "value": row.value, **row.attributes}
         return tuple(about.get(name) for name in self.name_columns)
 
+    def is_mean(self, answer: Answer) -> bool:
+        return self.statistic_of(answer) == "mean"
+
     def statistic_of(self, answer: Answer) -> str:
         return self.rows[answer.item - 1].statistic
 

@@ -28,7 +28,12 @@ from dpstream.pipeline.stages.estimate_records import EstimateRecord
 
 @dataclass(frozen=True, slots=True)
 class Accuracy:
-    """Accuracy over all answers, in users or, for quantiles, in the unit of the values."""
+    """Accuracy over all answers.
+
+    Attributes:
+        rmse, predicted: In users, without the answers that are means of numbers; for quantiles, or
+            if all answers are means, in the unit of the values.
+    """
 
     rmse: float
     predicted: float | None
@@ -42,11 +47,15 @@ def accuracy(query: Query, simulations: Sequence[Simulation]) -> Accuracy | None
     ground_truths = np.array([answer.ground_truth for answer in answers], np.float64)
     values = np.array([answer.value for answer in answers])
     lows, highs = np.array([(answer.ci95_low, answer.ci95_high) for answer in answers]).T
+    counts = np.array([not query.is_mean(answer) for answer in answers])
+    comparable = counts if counts.any() else ~counts
     variances = [
-        answer.standard_error**2 for answer in answers if answer.standard_error is not None
+        answer.standard_error**2
+        for answer, compared in zip(answers, comparable.tolist(), strict=True)
+        if compared and answer.standard_error is not None
     ]
     return Accuracy(
-        rmse=float(np.sqrt(np.square(values - ground_truths).mean())),
+        rmse=float(np.sqrt(np.square(values - ground_truths)[comparable].mean())),
         predicted=math.sqrt(math.fsum(variances) / len(variances)) if variances else None,
         coverage=float(((lows <= ground_truths) & (ground_truths <= highs)).mean()),
     )

@@ -65,6 +65,11 @@ class PanelDomain(ValueDomain):
         return tuple(row.label for row in self.rows)
 
     @property
+    def means(self) -> frozenset[int]:
+        asked = (self.questions[row.question].answer for row in self.rows)
+        return frozenset(number for number, answer in enumerate(asked, 1) if answer == "mean")
+
+    @property
     def nameable(self) -> tuple[str, ...]:
         return self.items
 

@@ -82,6 +82,11 @@ class ValueDomain(ABC):
         """Values for which a job can set display texts; None means any value."""
         return ()
 
+    @property
+    def means(self) -> frozenset[int]:
+        """Numbers of the items whose estimates are means of a number, not numbers of users."""
+        return frozenset()
+
     @abstractmethod
     def parse(self, texts: Sequence[str]) -> tuple[NDArray[Any], dict[int, str]]:
         """Return a column's values, shape (len(texts),), all of one dtype, and problems by index.

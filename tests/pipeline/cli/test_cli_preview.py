@@ -154,6 +154,28 @@ def test_simulation_counts_measures_by_public_group(dpstream: Commands, tmp_path
     assert truth[0][4] == pytest.approx(4 * 400 / count, rel=1e-6)
 
 
+@pytest.mark.parametrize("more", [{}, {"wau": {"type": "active"}}], ids=["alone", "with wau"])
+def test_simulation_shows_the_decimals_that_are_known_of_a_mean(
+    dpstream: Commands, tmp_path: Path, more: dict[str, Any]
+) -> None:
+    """A mean of 0.25 is neither 0 nor 0.3, and its error is not one of a number of users."""
+    mean = {"type": "sum", "number": "n", "mean": {"low": 0, "high": 1}}
+    job = job_file(tmp_path, {"used": mean, **more})
+    events = tmp_path / "events.csv"
+    events.write_text(
+        "user,epoch,n\n" + "".join(f"u{n},1,{int(n < 5000)}\n" for n in range(20_000))
+    )
+    output = dpstream("simulate", job, "--input", events, "--seed", 1).output
+    rows = (line.split() for line in output.splitlines())
+    used = next(row[row.index("used") + 1 :] for row in rows if row[:1] == ["1"])
+    assert float(used[-1]) == 0.25
+    assert all(len(number.partition(".")[2]) >= 3 for number in used), used
+    (error,) = (line for line in output.splitlines() if "squared error of used" in line)
+    assert 0 < float(error.split()[-1]) < 0.02
+    (all_errors,) = (line for line in output.splitlines() if "predicted" in line)
+    assert ("of numbers of users" in all_errors) == (" users," in all_errors) == bool(more)
+
+
 def test_plan_shows_errors_of_means_that_the_shuffler_sums(
     dpstream: Commands, tmp_path: Path
 ) -> None:

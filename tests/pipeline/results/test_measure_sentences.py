@@ -46,7 +46,9 @@ def test_sentence_omits_groups_without_users() -> None:
     place = next(at for at, row in enumerate(rows_of(job)) if row.label == "wau: platform=web")
     record.estimate.sizes[place] = 0  # type: ignore[union-attr]
     sentence = str(epoch_sentence(job, record, titled=False))
-    assert sentence.endswith("60 with android, 30 with other.")
+    assert sentence.endswith(
+        "60 with android (12 % of android users), 30 with other (6 % of other users)."
+    )
 
 
 def test_sentence_omits_users_who_are_not_enrolled_yet() -> None:

@@ -85,7 +85,7 @@ def publish(cluster: MemoryCluster, epoch: int, changed: dict[str, float]) -> No
 
 def test_table_has_totals_and_groups_if_requested(dpstream: Commands, app: str) -> None:
     lines = dpstream("estimates", app).output.replace(" partial_window", "").splitlines()
-    assert [line.split()[-4] for line in lines[1:4]] == ["2,000", "4,000", "12.5"]
+    assert [line.split()[-4] for line in lines[1:4]] == ["2,000", "4,000", "12.50"]
     assert [name in line for name, line in zip(("wau", "mau", "spent"), lines[1:4], strict=True)]
     shares = dpstream("estimates", app, "--measure", "wau", "--by", "platform", "--share").output
     assert "% of group's users" in shares.splitlines()[0]
