@@ -68,7 +68,7 @@ class PanelEstimates(EstimatedCounts):
 
     @property
     def suppressed_because(self) -> str:
-        return "fewer devices reported in the group than by_minimum"
+        return "fewer devices answered in the group than by_minimum"
 
     @property
     def intervals(self) -> NDArray[np.float64]:

@@ -38,8 +38,8 @@ MOST_COMPLEMENTED: Final = 256
 """Maximum number of items of which a sum can be the number of users minus the other items."""
 
 _OVERLAP: Final = "the groups have some, but not all, of their users in common"
-_SUPPRESSED: Final = "too few devices of the group reported"
-_INCOMPLETE: Final = "too few devices reported in some epoch of the period"
+_SUPPRESSED: Final = "too few devices of the group answered"
+_INCOMPLETE: Final = "too few devices answered in some epoch of the period"
 _UNNAMED: Final = "the value counted as other at this epoch"
 
 

@@ -169,7 +169,7 @@ def _groups(job: DeployedJob, series: Sequence[Series], record: EstimateRecord) 
         listed = ", ".join(group_words(job, row.attributes) for row in small[:MOST_GROUPS])
         more = f" and {len(small) - MOST_GROUPS:,} more" if len(small) > MOST_GROUPS else ""
         least = getattr(job.parameters, "by_minimum", DEFAULT_MINIMUM)
-        text += f"; no number for {listed}{more}: fewer than {least:,} devices reported"
+        text += f"; no number for {listed}{more}: fewer than {least:,} devices answered"
     return text
 
 

@@ -23,7 +23,7 @@ _FLAGS = {
     GAP: f"{_GAP}, so no 95 % interval is claimed",
     INCOMPLETE: "some epochs of the window have no estimate; a mean and its interval cover only "
     "the others, and a sum is not shown",
-    SMALL_GROUP: "groups with fewer reporting devices than parameters.by_minimum have no numbers",
+    SMALL_GROUP: "groups in which fewer devices than parameters.by_minimum answer have no numbers",
     OUTSIDE: "noise moved the estimate below 0 or above the population; the live page clips it",
 }
 _PLAIN = re.compile(r"[\w '\u2019-]+")

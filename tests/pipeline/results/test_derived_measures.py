@@ -183,7 +183,7 @@ def test_sentences_and_refusals_name_groups() -> None:
     ratios = derived_query(job(), everything, ratios=["wau/mau", "wau: os=ios+wau: os=web/mau"])
     assert isinstance(ratios, PairQuery)
     refused = {each.name: each.refused for each in ratios.answers_of(hidden)}
-    why = "too few devices of the group reported"
+    why = "too few devices of the group answered"
     assert refused == {
         "wau/mau": None,
         "wau/mau: os=ios": None,

@@ -35,7 +35,7 @@ def test_sentence_has_the_total_and_the_groups() -> None:
         "About 290 users were active in the week of June 1, 2026 (29 %; 95 % CI 270 to 310): 200 "
         "with platform ios (40 % of ios users), 60 with android (12 % of android users), 30 with "
         "other (6 % of other users); no number for platform web: "
-        "fewer than 100 devices reported."
+        "fewer than 100 devices answered."
     )
     assert str(headline_of(job, record)) == "wau: 290 (95 % CI 270 to 310)"
 
@@ -58,7 +58,7 @@ def test_sentence_omits_users_who_are_not_enrolled_yet() -> None:
     sentence = str(epoch_sentence(job, record, titled=False))
     assert sentence.endswith(
         "280 with platform 2026-06-01 (56 % of these users); no number for platform earlier: "
-        "fewer than 100 devices reported."
+        "fewer than 100 devices answered."
     )
 
 

@@ -129,7 +129,7 @@ def test_one_epoch_has_all_groups_with_shares_and_changes(
     assert rows[2].split()[:2] == ["all", "1,990"]
     assert rows[2].split()[5:7] == ["19.9", "-10.0"]
     assert note == "change: since the week of January 12, 2026, with its own interval"
-    assert reason == "-: too few devices of the group reported"
+    assert reason == "-: too few devices of the group answered"
     first = dpstream("estimates", app, "--by", "platform", "--epoch", 1).output.splitlines()
     assert first[2].split()[-2:] == ["-", "-"]
     means = dpstream("estimates", app, "--by", "platform", "--measure", "spent", *chosen).output
@@ -273,7 +273,7 @@ def test_sum_with_a_missing_epoch_is_refused(
     assert (float(mean["mean"]), mean["flags"]) == (12.5, "incomplete")
     (total,) = csv.DictReader(io.StringIO(dpstream(*asked, "--aggregate", "sum").output))
     assert (total["sum"], total["flags"]) == ("", "incomplete")
-    assert total["refused"] == "too few devices reported in some epoch of the period"
+    assert total["refused"] == "too few devices answered in some epoch of the period"
 
 
 @pytest.mark.parametrize(
