@@ -152,6 +152,13 @@ class Measure:
                     f"'mean' has high {self.mean.high:g}; expected a number above low, "
                     f"{self.mean.low:g}"
                 )
+            width = self.mean.high - self.mean.low
+            if width * self.unit < 1:
+                more = "" if self.number is None else ", or a larger 'scale'"
+                raise ValueError(
+                    f"'mean' has a range of {width:g}, but numbers are multiples of "
+                    f"{1 / self.unit:g}. Use a wider range{more}"
+                )
         if self.buckets is not None:
             self._check_buckets(self.buckets)
 

@@ -53,6 +53,11 @@ REJECTED: list[tuple[dict[str, Any], str]] = [
     ({"type": "count", "buckets": {"low": 0, "high": 4}}, "'buckets' is None"),
     ({"type": "count", "buckets": {"low": 0, "high": 4, "buckets": 8}}, "narrower than 1/"),
     ({"type": "count", "mean": {"low": 3, "high": 3}}, "'mean' has high 3"),
+    ({"type": "count", "mean": {"low": 0, "high": 0.5}}, "range of 0.5, but numbers are multiples"),
+    (
+        {**SUM, "mean": {"low": 0, "high": 1e-4}},
+        "multiples of 0.001. Use a wider range, or a larger",
+    ),
     ({"type": "count", "mean": {"low": 3}}, "'mean: high' is None"),
     ({"type": "count", "mean": [0, 1]}, "'mean' is [0, 1]; expected the keys low, high"),
     ({**SUM, "at_least": 1e20}, "'at_least' is 100000000000000000000"),
