@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any, Final
 
 import numpy as np
@@ -159,15 +160,36 @@ def _public_notes(job: Job, users: int) -> tuple[str, ...]:
     )
 
 
+def hidden_notes(job: Job, law: Any, errors: Sequence[MeasureErrors]) -> Iterator[str]:
+    """Say which of the groups are too small to be shown at most epochs."""
+    least = getattr(job.parameters, "by_minimum", None)
+    if least is None:
+        return
+    # Sampled devices answer at few epochs; groups are counted over all questions.
+    shares = [question.share for question in law.questions]
+    answers = [getattr(question.law, "reports", law.last_epoch) for question in law.questions]
+    answered = sum(share * each for share, each in zip(shares, answers, strict=True))
+    answering = Fraction(answered, sum(shares) * law.last_epoch)
+    needed = math.ceil(least / answering)
+    sizes = [group.users for each in errors if each.total is not None for group in each.groups]
+    if sizes and min(sizes) < needed:
+        share = float(100 * answering)
+        few = "" if answering == 1 else f", and {share:.2g}% of its users answer"
+        yield (
+            f"groups of fewer than {needed:,} users have no numbers at most epochs: a group needs "
+            f"by_minimum, {least:,}, answers at an epoch{few}"
+        )
+
+
 def spare_notes(job: Job) -> Iterator[str]:
     """Say how many cells of each attribute are spare."""
     for name, keys in (job.attributes or {}).items():
         if keys.spare:
             cells = max(each.cells for each in job.questions if name in dict(each.attributes))
             yield (
-                f"attributes.{name} has {keys.spare:,} spare cells, for values named later. With "
-                f"them, a question has {cells:,} of {MOST_CELLS:,} possible cells. "
-                "The error of a cell hardly depends on the number of cells"
+                f"attributes.{name} has {keys.spare:,} spare cell{'s' * (keys.spare > 1)}, for "
+                f"values named later. With them, a question has {cells:,} of {MOST_CELLS:,} "
+                "possible cells. The error of a cell hardly depends on the number of cells"
             )
 
 

@@ -24,6 +24,7 @@ from dpstream.pipeline.planning.crowd_sizes import CrowdsPlan, plan_crowds
 from dpstream.pipeline.planning.group_errors import (
     MeasureErrors,
     cheaper_notes,
+    hidden_notes,
     measure_errors,
     spare_notes,
 )
@@ -273,6 +274,7 @@ def plan(
     reports_per_user = float(forecast.reports_per_user.sum())
     weighed = () if changes is None else weigh_changes(job, users, changes)
     smoothed = _smoothed(forecast, senders)
+    measures = measure_errors(job, forecast, users, by_size)
     found = compare(job, law, users) if side_by_side or trust is not None else ()
     wanted = TARGET_ERRORS if error is None or error >= 1 else (error,)
     fewest = job.shuffle.minimum if protocol.shuffling is not None else 1
@@ -294,7 +296,7 @@ def plan(
         if colluding or dropout
         else None,
         crowds=None if crowds is None else plan_crowds(crowds, forecast, users),
-        measures=measure_errors(job, forecast, users, by_size),
+        measures=measures,
         cells=None if cells is None else cells.cells,
         predicted_error=None if cells is None else cells.predicted_error(senders),
         noise_error=None if cells is None else cells.noise_error(senders),
@@ -344,6 +346,7 @@ def plan(
             *_of_measures(job),
             *cheaper_notes(job, users),
             *spare_notes(job),
+            *hidden_notes(job, law, measures),
             *forecast.notes,
             *(forecast.detection_notes(users) if isinstance(forecast, SearchedForecast) else ()),
             *_of_tables(job, law),

@@ -39,6 +39,17 @@ def test_a_public_group_has_the_error_of_its_own_users() -> None:
     assert mau.groups[2].relative == mau.groups[2].rmse / 1_000
 
 
+@pytest.mark.parametrize(("protocol", "least"), [("panels", 100), ("sampled_panels", 300)])
+def test_the_plan_says_which_groups_are_too_small_to_be_shown(protocol: str, least: int) -> None:
+    """Of 300 users, 4 answers in 12 epochs make 100 answers at an epoch."""
+    public = {"plan": {**VALUES, "public": True}}
+    for users, told in ((least, 0), (least - 1, 1)):
+        made = planned(attributes=public, by_size=(0.5, users / USERS), protocol=protocol)[1]
+        notes = [note for note in made.notes if f"fewer than {least} users" in note]
+        assert len(notes) == told
+        assert all("by_minimum, 100" in note for note in notes)
+
+
 def test_asking_a_sample_adds_its_error() -> None:
     measures = {"mau": {"type": "active"}, "days": {"type": "count", "at_least": 9}}
     _, made = planned(measures=measures, attributes=None, by=None, protocol="panels")
