@@ -219,9 +219,10 @@ def history_warnings(job: Job, read: InputTable) -> Iterator[str]:
         yield f"{counted(before)} before epoch 1: used as history"
     longest = max((measure.within for measure in (job.measures or {}).values()), default=1)
     first = int(epochs.min(initial=1))
-    if longest > 1 and first > 2 - longest and job.history is None:
+    if len(epochs) and longest > 1 and first > 2 - longest and job.history is None:
+        row = "no row is before epoch 1" if first == 1 else f"the first row is in epoch {first}"
         yield (
-            f"the first row is in epoch {first}, so windows of {longest} epochs are complete from "
+            f"{row}, so windows of {longest} epochs are complete from "
             f"epoch {first + longest - 1} on. Add earlier rows, or set 'history: complete' if "
             "there were no events before"
         )

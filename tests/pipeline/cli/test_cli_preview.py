@@ -154,6 +154,22 @@ def test_simulation_counts_measures_by_public_group(dpstream: Commands, tmp_path
     assert truth[0][4] == pytest.approx(4 * 400 / count, rel=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("rows", "told"),
+    [("", ""), ("u,3\n", "no row is before epoch 1"), ("u,-1\n", "first row is in epoch -1")],
+)
+def test_incomplete_windows_are_told_by_the_rows_that_exist(
+    dpstream: Commands, tmp_path: Path, rows: str, told: str
+) -> None:
+    job = job_file(tmp_path, {"mau": {"type": "active", "within": 4}})
+    events, users = tmp_path / "events.csv", tmp_path / "users.csv"
+    events.write_text(f"user,epoch\n{rows}")
+    users.write_text("user\n" + "".join(f"u{n}\n" for n in range(200)) + "u\n")
+    errors = dpstream("simulate", job, "--input", events, "--users", users).errors
+    assert ("windows of 4 epochs are complete from" in errors) == bool(told)
+    assert told in errors
+
+
 @pytest.mark.parametrize("more", [{}, {"wau": {"type": "active"}}], ids=["alone", "with wau"])
 def test_simulation_shows_the_decimals_that_are_known_of_a_mean(
     dpstream: Commands, tmp_path: Path, more: dict[str, Any]
