@@ -95,8 +95,12 @@ class _QuestionErrors:
         size = max(1, users)
         if self.index is None:
             rmse = float(np.sqrt(np.square(self.forecast.standard_errors(whole or size)).mean()))
+        elif whole is None:
+            rmse = float(self.forecast.question_rmses(size)[self.index])
         else:
-            rmse = float(self.forecast.question_rmses(whole or size)[self.index])
+            # The users of a group have each answer equally often.
+            share = min(1.0, size / whole) / len(self.question.answers)
+            rmse = self.forecast.cell_rmse(self.index, whole, share)
         mean = self.question.measure.mean
         unit = 1.0 if mean is None else (mean.high - mean.low) / size
         return GroupError(users, unit * rmse, rmse / size)
@@ -144,12 +148,9 @@ def _public_notes(job: Job, users: int) -> tuple[str, ...]:
     declared = [name for name in names if "first_seen" not in attributes[name]]
     if not declared:
         return ()
-    variant = {key: value for key, value in job.to_json().items() if key in _VARIED}
     for name in declared:
         attributes[name] = {"values": attributes[name]["values"], "public": True}
-    parameters = {name: getattr(job.parameters, name, None) for name in ("epsilon", "max_changes")}
-    asked = {name: value for name, value in parameters.items() if value is not None}
-    public = make_job({**variant, "attributes": attributes, "parameters": asked})
+    public = _varied(job, attributes)
     errors = measure_errors(public, forecast_of(public, public.calibrate()), users)
     group = next(each.groups[0] for each in errors if each.groups)
     which = " and ".join(declared)
@@ -181,16 +182,35 @@ def hidden_notes(job: Job, law: Any, errors: Sequence[MeasureErrors]) -> Iterato
         )
 
 
-def spare_notes(job: Job) -> Iterator[str]:
-    """Say how many cells of each attribute are spare."""
-    for name, keys in (job.attributes or {}).items():
-        if keys.spare:
-            cells = max(each.cells for each in job.questions if name in dict(each.attributes))
-            yield (
-                f"attributes.{name} has {keys.spare:,} spare cell{'s' * (keys.spare > 1)}, for "
-                f"values named later. With them, a question has {cells:,} of {MOST_CELLS:,} "
-                "possible cells. The error of a cell hardly depends on the number of cells"
-            )
+def spare_notes(job: Job, users: int) -> Iterator[str]:
+    """Say how many cells of each attribute are spare, and what they cost."""
+    spare = {name: keys.spare for name, keys in (job.attributes or {}).items() if keys.spare}
+    if not spare:
+        return
+    attributes = job.to_json()["attributes"]
+    for name in spare:
+        del attributes[name]["spare"]
+    without = _cell_error(_varied(job, attributes), users)
+    for name, count in spare.items():
+        cells = max(each.cells for each in job.questions if name in dict(each.attributes))
+        yield (
+            f"attributes.{name} has {count:,} spare cell{'s' * (count > 1)}, for values named later. "
+            f"With them, a question has {cells:,} of {MOST_CELLS:,} possible cells, and the RMSE of a cell is "
+            f"{_cell_error(job, users):,.0f} {job.people}; without spare cells, {without:,.0f}"
+        )
+
+
+def _cell_error(job: Job, users: int) -> float:
+    errors = measure_errors(job, forecast_of(job, job.calibrate()), users)
+    return next(each.groups[0].rmse for each in errors if each.groups)
+
+
+def _varied(job: Job, attributes: dict[str, Any]) -> Job:
+    """Return a job with other attributes, and the protocol that follows from them."""
+    variant = {key: value for key, value in job.to_json().items() if key in _VARIED}
+    parameters = {name: getattr(job.parameters, name, None) for name in ("epsilon", "max_changes")}
+    asked = {name: value for name, value in parameters.items() if value is not None}
+    return make_job({**variant, "attributes": attributes, "parameters": asked})
 
 
 _VARIED: Final = ("name", "epochs", "measures", "by")

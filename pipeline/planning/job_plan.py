@@ -345,7 +345,7 @@ def plan(
         notes=(
             *_of_measures(job),
             *cheaper_notes(job, users),
-            *spare_notes(job),
+            *spare_notes(job, users),
             *hidden_notes(job, law, measures),
             *forecast.notes,
             *(forecast.detection_notes(users) if isinstance(forecast, SearchedForecast) else ()),

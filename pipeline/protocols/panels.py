@@ -62,18 +62,26 @@ class PanelsForecast:
 
     def question_errors(self, users: int) -> NDArray[np.float64]:
         """Return the standard errors of each question's number of users, (epochs, questions)."""
-        errors = [
-            np.hypot(
-                forecast.standard_errors(max(1, round(users * share))) / share,
-                math.sqrt(users * _sampling_variance(question, share)),
-            )
-            for question, (forecast, share) in zip(self._questions, self._asked, strict=True)
-        ]
+        shares = map(expected_share, self._questions)
+        errors = [self._errors(index, users, share) for index, share in enumerate(shares)]
         return np.stack(errors, axis=1)
 
     def question_rmses(self, users: int) -> NDArray[np.float64]:
         """Return the RMSE of each question's number of users, (questions,)."""
         return np.asarray(np.sqrt(np.square(self.question_errors(users)).mean(axis=0)), np.float64)
+
+    def cell_rmse(self, question: int, users: int, share: float) -> float:
+        """Return the RMSE of the number of users with an answer that a share of them has."""
+        return float(np.sqrt(np.square(self._errors(question, users, share)).mean()))
+
+    def _errors(self, index: int, users: int, share: float) -> NDArray[np.float64]:
+        """Return the standard errors of one question's number of users, (epochs,)."""
+        question, (forecast, asked) = self._questions[index], self._asked[index]
+        # The thresholds of a mean add the part of all users.
+        thresholds = question.answer == "mean" and isinstance(question.law, ValueStreamLaw)
+        sampling = users * share * (1 - share) * (1 / asked - (not thresholds))
+        noise = forecast.standard_errors(max(1, round(users * asked))) / asked
+        return np.asarray(np.hypot(noise, math.sqrt(sampling)), np.float64)
 
     def _of_question(self, question: QuestionLaw, last_epoch: int) -> Any:
         law = question.law
@@ -83,13 +91,6 @@ class PanelsForecast:
             return ShuffledValueStreamForecast(law, last_epoch, numbers=question.answer == "mean")
         assert isinstance(law, ValueStreamLaw)
         return ValueStreamForecast(law, last_epoch)
-
-
-def _sampling_variance(question: QuestionLaw, asked: float) -> float:
-    """Return the variance per user of asking a share of the users, and of a mean's thresholds."""
-    share = expected_share(question)
-    thresholds = question.answer == "mean" and isinstance(question.law, ValueStreamLaw)
-    return share * (1 - share) * (1 / asked - (not thresholds))
 
 
 def expected_share(question: QuestionLaw) -> float:

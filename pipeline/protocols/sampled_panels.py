@@ -17,7 +17,7 @@ from dpstream.aggregators.sampled_panels import (
     SampledPanelWindows,
 )
 from dpstream.pipeline.protocols.late_calibration import late
-from dpstream.pipeline.protocols.panels import PanelsForecast, expected_share, panel_domain
+from dpstream.pipeline.protocols.panels import PanelsForecast, panel_domain
 from dpstream.pipeline.protocols.protocol import Aggregation, Example, Planning, Protocol
 from dpstream.randomizers.panels import (
     PanelQuestion,
@@ -40,20 +40,22 @@ class _QuestionForecast:
     def __init__(self, question: QuestionLaw, last_epoch: int) -> None:
         law = question.law
         assert isinstance(law, SampledResponseLaw)
-        self.law, self.share = law, expected_share(question)
-        self.flips: float = _flip_variance(law, self.share)
+        self.law = law
         self.of_mean = question.answer == "mean"
         self.constants: tuple[Mapping[str, int | float], ...] = (
             {"epochs": law.last_epoch, "answers": law.reports, "c_gap": law.c_gap},
         )
 
-    def standard_error(self, users: int, share: float) -> float:
-        """Return the error for `users` users, of whom a `share` is asked the question."""
-        asked = share * self.law.reports / self.law.last_epoch
-        spread = self.share * (1 - self.share)
+    def standard_error(self, users: int, asked: float, share: float) -> float:
+        """Return the error for `users` users.
+
+        A part of them, `asked`, is asked the question; a `share` of them has the answer.
+        """
+        answering = asked * self.law.reports / self.law.last_epoch
         # The thresholds of a mean add the part of all users.
-        absent = 1 / asked - (not self.of_mean)
-        return float(np.sqrt(users * (self.flips / asked + absent * spread)))
+        absent = 1 / answering - (not self.of_mean)
+        flips = _flip_variance(self.law, share)
+        return float(np.sqrt(users * (flips / answering + absent * share * (1 - share))))
 
 
 class SampledPanelsForecast(PanelsForecast):
@@ -66,9 +68,10 @@ class SampledPanelsForecast(PanelsForecast):
         "largest error"
     )
 
-    def question_errors(self, users: int) -> NDArray[np.float64]:
-        errors = [forecast.standard_error(users, share) for forecast, share in self._asked]
-        return np.tile(errors, (len(self.reports_per_user), 1))
+    def _errors(self, index: int, users: int, share: float) -> NDArray[np.float64]:
+        forecast, asked = self._asked[index]
+        error = forecast.standard_error(users, asked, share)
+        return np.full(len(self.reports_per_user), error)
 
     def _of_question(self, question: QuestionLaw, last_epoch: int) -> _QuestionForecast:
         return _QuestionForecast(question, last_epoch)

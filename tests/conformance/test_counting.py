@@ -168,7 +168,7 @@ def test_only_listed_protocols_lack_a_resumable_aggregator() -> None:
         if not isinstance(case.aggregator(), ResumableAggregator) and not case.protocol.per_epoch
     }
     # shuffled_counts has resumable aggregators for Booleans, but not for items.
-    several = {"hadamard_values", "range_values", "panels", "shuffled_panels"}
+    several = {"hadamard_values", "range_values", "panels", "shuffled_panels", "sampled_panels"}
     assert without == {*several, "shuffled_counts"}
 
 
