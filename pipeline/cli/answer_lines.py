@@ -127,14 +127,16 @@ class AnswerTable:
     ) -> Iterator[list[str]]:
         width = self.query.simultaneous_half_width(record)
         shown = [] if width is None else [_number(width, self.query)]
-        flags = dict.fromkeys(flag for answer in answers for flag in answer.flags)
-        notes = ", ".join([*shown, *record.notes, *more, *flags])
+        notes = [*shown, *record.notes, *more]
         counts = [number(record.summary.reports), number(record.population)]
         window = record.first_epoch if isinstance(record, WindowRecord) else record.epoch
-        first, last = str(window), [*(counts if self._counts else []), notes]
-        for cells in [*map(self.cells, answers)] or [["-"] * len(self.columns)]:
-            yield [first, *cells, *last]
-            first, last = "", [""] * len(last)
+        first, numbers = str(window), counts if self._counts else []
+        if not answers:
+            yield [first, *["-"] * len(self.columns), *numbers, ", ".join(notes)]
+        for answer in answers:
+            own = dict.fromkeys([*notes, *answer.flags])
+            yield [first, *self.cells(answer), *numbers, ", ".join(own)]
+            first, numbers, notes = "", [""] * len(numbers), []
 
 
 def _header(query: Query, value: str) -> str:

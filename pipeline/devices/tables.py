@@ -129,7 +129,9 @@ def read_table(
     place = file.place or "line "
     table, outside, unknown_users = _of_users(table, known, numbers)
     if columns.unused:
-        warnings.append(f"not used: column {', '.join(map(shown, columns.unused))}")
+        listed = users is not None and columns.fields is not None
+        public = "; public attributes are read from the user list" if listed else ""
+        warnings.append(f"not used: column {', '.join(map(shown, columns.unused))}{public}")
     if unknown_users:
         warnings.append(
             f"not on the user list: {counted(unknown_users, 'user')} whose rows are not "

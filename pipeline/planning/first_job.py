@@ -108,7 +108,8 @@ def _lines(
     yield f"name: {_yaml(name)}"
     yield f"title: {_yaml(', '.join(map(_title, answers.count)))}"
     epoch, epochs, _ = period.words
-    yield f"# The {epochs} of the input. A larger count costs little accuracy."
+    yield f"# The {epochs} of the input. To publish later ones as well, set a larger count before"
+    yield "# the first deployment: it costs little accuracy."
     yield f"epochs: {_yaml(_epochs(period))}"
     if "measures" in sections:
         yield "# " + _TRUSTED[answers.trust]

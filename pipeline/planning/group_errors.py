@@ -194,9 +194,10 @@ def spare_notes(job: Job, users: int) -> Iterator[str]:
     for name, count in spare.items():
         cells = max(each.cells for each in job.questions if name in dict(each.attributes))
         yield (
-            f"attributes.{name} has {count:,} spare cell{'s' * (count > 1)}, for values named later. "
-            f"With them, a question has {cells:,} of {MOST_CELLS:,} possible cells, and the RMSE of a cell is "
-            f"{_cell_error(job, users):,.0f} {job.people}; without spare cells, {without:,.0f}"
+            f"attributes.{name} has {count:,} spare cell{'s' * (count > 1)}, for values named "
+            f"later. With them, a question has {cells:,} of {MOST_CELLS:,} possible cells, and the "
+            f"RMSE of a cell is {_cell_error(job, users):,.0f} {job.people}; without spare cells, "
+            f"{without:,.0f}"
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from dpstream.pipeline.jobs.deployed_job import DeployedJob
@@ -113,8 +113,12 @@ def check_sums(job: DeployedJob, epochs: int, measures: Collection[str] = ()) ->
         measure = declared.get(name, Measure("active"))
         if measure.type in ("count", "sum") and measure.answer == "mean" and measure.within == 1:
             continue
+        longer = replace(measure, within=epochs)
+        same = next((each for each, other in declared.items() if other == longer), None)
         advice = f"Declare a measure {{type: {measure.type}, within: {epochs}}}"
-        if measure.to_json().keys() - {"type", "within"}:
+        if same is not None:
+            advice = f"Use --measure {same}"
+        elif measure.to_json().keys() - {"type", "within"}:
             advice += f" with the other keys of {name}"
         subject = f"measure {name}" if name else f"job {job.name}"
         if measure.answer != "mean":

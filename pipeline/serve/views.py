@@ -52,7 +52,7 @@ from dpstream.pipeline.stages.estimate_records import EstimateRecord
 from dpstream.pipeline.values.numeric_values import NumericDomain
 from dpstream.pipeline.values.times import EpochCalendar, microseconds
 
-NOT_PRIVATE = "ground truth from the input of the demonstration, not private"
+NOT_PRIVATE = "ground truth from the input, not private: do not share this page"
 
 MOST_SERIES = 12
 MOST_SENT = 256
@@ -72,7 +72,7 @@ class JobState:
         changes: True if the job's estimates determine the intervals for changes.
         change: Lag of the shown changes, in epochs or periods; None if estimates are shown.
         interval: Epochs per period if means over periods are shown; None for single epochs.
-        ground_truths: Ground truth; only in demonstrations.
+        ground_truths: Ground truth; None unless the page may show it.
         smoothed: Smoothed horizons by number, up to epoch `smoothed_epoch`.
         issues: Issues that require action.
         lag_seconds: Age in seconds of the oldest waiting record; None if unknown.

@@ -36,7 +36,7 @@ from dpstream.pipeline.values.numeric_values import relative_error_lines
 from dpstream.pipeline.values.value_domains import BOOLEAN, ValueDomain
 from dpstream.topics.manifests import WindowStatus
 
-NOT_PRIVATE = "demo: not private"
+NOT_PRIVATE = "not private"
 """Label of the ground truth wherever it is shown."""
 
 

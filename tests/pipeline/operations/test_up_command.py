@@ -331,7 +331,7 @@ def test_screen_prints_each_activity_and_epoch_once(outcome: Outcome) -> None:
     assert first == "fetching: 1 of 2"
     assert epochs == [line_of(row, outcome.job) for row in outcome.rows]
     assert epochs[-1].startswith("epoch 12  estimate ")
-    assert f"ground truth (demo: not private) {USERS}  users {USERS}" in epochs[-1]
+    assert f"ground truth (not private) {USERS}  users {USERS}" in epochs[-1]
 
 
 def test_terminal_shows_progress(outcome: Outcome) -> None:

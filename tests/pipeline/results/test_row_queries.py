@@ -239,7 +239,7 @@ def test_totals_are_those_of_all_users_and_of_the_users_of_groups(
     ("options", "message"),
     [
         (["--measure", "wau"], "counts users: a sum over 4 epochs would count the same ones again"),
-        (["--measure", "wau"], "Declare a measure {type: active, within: 4}\n"),
+        (["--measure", "wau"], "Use --measure mau\n"),
         (["--measure", "recent"], "is within 2 epochs: a sum over 4 epochs would add the same"),
         (["--measure", "most"], "{type: max, within: 4} with the other keys of most"),
         (["--ratio", "spent/wau"], "measure wau counts users"),
