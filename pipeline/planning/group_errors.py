@@ -77,7 +77,7 @@ def _of_questions(
         yield MeasureErrors(
             " by ".join((question.name, *(name for name, _ in question.attributes))),
             question.measure.mean is not None,
-            None if question.attributes else asked.error(users),
+            None if question.attributes else asked.total(users),
             tuple(asked.error(size, whole) for size in sorted(sizes, reverse=True))
             if cells > 1
             else (),
@@ -90,17 +90,26 @@ class _QuestionErrors:
     forecast: Any
     index: int | None
 
+    def total(self, users: int) -> GroupError:
+        if self.index is None:
+            return self.error(users)
+        return self._of(users, float(self.forecast.question_rmses(users)[self.index]))
+
     def error(self, users: int, whole: int | None = None) -> GroupError:
         """Return the error for `users` users, one group of a partition of `whole` users."""
         size = max(1, users)
         if self.index is None:
             rmse = float(np.sqrt(np.square(self.forecast.standard_errors(whole or size)).mean()))
         elif whole is None:
-            rmse = float(self.forecast.question_rmses(size)[self.index])
+            rmse = self.forecast.group_rmse(self.index, size)
         else:
             # The users of a group have each answer equally often.
             share = min(1.0, size / whole) / len(self.question.answers)
-            rmse = self.forecast.cell_rmse(self.index, whole, share)
+            rmse = self.forecast.group_rmse(self.index, whole, share)
+        return self._of(users, rmse)
+
+    def _of(self, users: int, rmse: float) -> GroupError:
+        size = max(1, users)
         mean = self.question.measure.mean
         unit = 1.0 if mean is None else (mean.high - mean.low) / size
         return GroupError(users, unit * rmse, rmse / size)
@@ -215,4 +224,4 @@ def _varied(job: Job, attributes: dict[str, Any]) -> Job:
 
 
 _VARIED: Final = ("name", "epochs", "measures", "by")
-_SEPARATED: Final = ("name", "epochs", "measures", "trust", "shuffle")
+_SEPARATED: Final = (*_VARIED, "attributes", "trust", "shuffle")

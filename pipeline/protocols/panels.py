@@ -43,7 +43,7 @@ class PanelsForecast:
 
     def __init__(self, law: PanelsLaw, parameters: AskedPanels, last_epoch: int) -> None:
         self.reports_per_user = np.ones(last_epoch)
-        self._questions = law.questions
+        self._questions, self._groups = law.questions, law.groups
         total = sum(question.share for question in law.questions)
         self._asked = [
             (self._of_question(question, last_epoch), question.share / total)
@@ -70,17 +70,30 @@ class PanelsForecast:
         """Return the RMSE of each question's number of users, (questions,)."""
         return np.asarray(np.sqrt(np.square(self.question_errors(users)).mean(axis=0)), np.float64)
 
-    def cell_rmse(self, question: int, users: int, share: float) -> float:
-        """Return the RMSE of the number of users with an answer that a share of them has."""
-        return float(np.sqrt(np.square(self._errors(question, users, share)).mean()))
+    def group_rmse(self, question: int, users: int, share: float | None = None) -> float:
+        """Return the RMSE of the number of users in one group with an answer.
 
-    def _errors(self, index: int, users: int, share: float) -> NDArray[np.float64]:
-        """Return the standard errors of one question's number of users, (epochs,)."""
+        A `share` of them has it, by default the expected one.
+        """
+        if share is None:
+            share = expected_share(self._questions[question])
+        return float(np.sqrt(np.square(self._errors(question, users, share, groups=1)).mean()))
+
+    def _errors(
+        self, index: int, users: int, share: float, groups: int | None = None
+    ) -> NDArray[np.float64]:
+        """Return the standard errors of one question's number of users, (epochs,).
+
+        By default, the users are in all groups, and each group's sum has noise of its own if the
+        shuffler sums the answers. Otherwise, the noise is that of the users.
+        """
         question, (forecast, asked) = self._questions[index], self._asked[index]
         # The thresholds of a mean add the part of all users.
         thresholds = question.answer == "mean" and isinstance(question.law, ValueStreamLaw)
         sampling = users * share * (1 - share) * (1 / asked - (not thresholds))
         noise = forecast.standard_errors(max(1, round(users * asked))) / asked
+        if isinstance(question.law, ShuffledValueStreamLaw):
+            noise = noise * math.sqrt(self._groups if groups is None else groups)
         return np.asarray(np.hypot(noise, math.sqrt(sampling)), np.float64)
 
     def _of_question(self, question: QuestionLaw, last_epoch: int) -> Any:

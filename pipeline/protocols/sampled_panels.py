@@ -68,7 +68,9 @@ class SampledPanelsForecast(PanelsForecast):
         "largest error"
     )
 
-    def _errors(self, index: int, users: int, share: float) -> NDArray[np.float64]:
+    def _errors(
+        self, index: int, users: int, share: float, groups: int | None = None
+    ) -> NDArray[np.float64]:
         forecast, asked = self._asked[index]
         error = forecast.standard_error(users, asked, share)
         return np.full(len(self.reports_per_user), error)

@@ -63,7 +63,7 @@ def problem_of(**keys: Any) -> str:
         (
             {**SHUFFLED, "measures": {"n": {"type": "count", "mean": {"low": 0, "high": 9}}}},
             "shuffled_panels",
-            {"max_changes": 2, "delta": 1e-6},
+            {"max_changes": 52, "delta": 1e-6},
         ),
     ],
 )

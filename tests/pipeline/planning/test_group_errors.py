@@ -104,3 +104,16 @@ def test_the_plan_names_separate_jobs_of_the_same_loss() -> None:
     assert alone.rmse < made.rmse / 3
     _, single = planned(**{**asked, "parameters": parameters})
     assert not any("job of its own" in each for each in single.notes)
+
+
+def test_groups_summed_by_the_shuffler_have_noise_of_their_own() -> None:
+    asked: dict[str, Any] = {"trust": "shuffle", "shuffle": {"minimum": 1_000}}
+    asked["parameters"] = {"epsilon": 1, "delta": 1e-6, "max_changes": 2}
+    public = {"plan": {**VALUES, "public": True}}
+    _, made = planned(**{**asked, "attributes": public, "protocol": "shuffled_panels"})
+    _, alone = planned(**{**asked, "attributes": None, "by": None})
+    (mau,) = made.measures
+    assert mau.total is not None
+    # Three values, and other.
+    assert mau.groups[0].rmse == pytest.approx(alone.rmse, rel=1e-3)
+    assert [made.rmse, mau.total.rmse] == pytest.approx([2 * alone.rmse] * 2, rel=1e-3)
