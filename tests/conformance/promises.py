@@ -63,6 +63,7 @@ _JOBS: Final[tuple[tuple[str, tuple[str, ...], int, str], ...]] = (
     ("hadamard_values", _grid(_STREAMS, (_ITEMS,), ("", "boosted: 2")), 12, ""),
     ("range_values", _grid(_STREAMS, (_RANGE,), ("", "initial: 20, boosted: 2")), 12, ""),
     ("panels", _grid(_STREAMS, (_QUESTIONS,), ("", _GROUPS)), 12, ""),
+    ("sampled_panels", _grid(("epsilon: 1", "epsilon: 4"), (_QUESTIONS,), ("", _GROUPS)), 12, ""),
     (
         "projective_geometry",
         _grid(("epsilon: 1", "epsilon: 5"), (_ITEMS,), ("", "items: 3", "delta: 1.0e-3")),
