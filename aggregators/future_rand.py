@@ -41,9 +41,17 @@ _COUNTED_AT_ONCE = 1 << 16
 
 
 class FutureRandAggregator(LawAggregator[FutureRandLaw]):
-    """Count signs by dyadic interval.
+    """Count reports; the state is independent of input order, splits and merges.
 
     The cells of a node count its negative and positive signs, then the same for newcomers.
+
+    >>> from dpstream.randomizers.future_rand.calibration import calibrate
+    >>> from dpstream.randomizers.future_rand import FutureRandParameters
+    >>> law = calibrate(FutureRandParameters(epsilon=1.0, max_changes=1), last_epoch=2)
+    >>> aggregator = FutureRandAggregator(law)
+    >>> aggregator.add(1, np.array([[1], [0], [1]], np.uint8), None)
+    >>> aggregator.tree.node(order=0, index=1)
+    array([1, 2, 0, 0])
     """
 
     def __init__(self, law: FutureRandLaw, estimator: Estimator = "tree") -> None:

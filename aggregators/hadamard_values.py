@@ -38,6 +38,15 @@ class HadamardValuesAggregator(LawAggregator[HadamardValuesLaw]):
 
     The state of an epoch is int64, shape (1 + rows,): the number of its reports, then the sum of
     symbols of each row, in steps of 1/8.
+
+    >>> from dpstream.randomizers.value_stream.hadamard_values import HadamardValuesParameters
+    >>> from dpstream.randomizers.value_stream.hadamard_values.calibration import calibrate
+    >>> law = calibrate(HadamardValuesParameters(1.0, 2, ("walk", "bus", "car")), last_epoch=16)
+    >>> aggregator = HadamardValuesAggregator(law)
+    >>> words = np.array([[3 * 256 + 88], [3 * 256 + 76], [2 * 256 + 79]], np.uint32)
+    >>> aggregator.add(1, words, None)
+    >>> aggregator.sums(1)
+    array([ 3,  0,  0, -1,  4])
     """
 
     def __init__(self, law: HadamardValuesLaw) -> None:

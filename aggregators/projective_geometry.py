@@ -30,6 +30,17 @@ from dpstream.randomizers.projective_geometry import ProjectiveGeometryLaw
 
 
 class ProjectiveGeometryAggregator(WordAggregator[ProjectiveGeometryLaw]):
+    """Count the multiplicity of each message, for every epoch.
+
+    >>> from dpstream.aggregators.estimate import Participation
+    >>> from dpstream.randomizers.composed import ComposedLaw
+    >>> law = ProjectiveGeometryLaw(2, 1, 2, 2, 1, 1, ComposedLaw((2, 1)), 1.0, 1.0, 1e-6)
+    >>> aggregator = ProjectiveGeometryAggregator(law)
+    >>> aggregator.add(1, np.array([[1], [1], [0], [1]], np.uint8), None)
+    >>> aggregator.estimate(1, Participation.constant(1, 4)).values.tolist()  # 3 and 0, of 4
+    [8.0, -4.0]
+    """
+
     def estimate(
         self, epoch: int, participation: Participation
     ) -> ItemEstimates | HeavyHitters | None:

@@ -28,7 +28,17 @@ Array: TypeAlias = NDArray[np.float64]
 
 
 class RangeValuesAggregator(DividedCounts[RangeValuesLaw, HadamardValuesAggregator]):
-    """Sum symbols level by level."""
+    """Sum symbols; the state is independent of input order, splits and merges.
+
+    >>> import numpy as np
+    >>> from dpstream.randomizers.value_stream.range_values.calibration import calibrate
+    >>> from dpstream.randomizers.value_stream.range_values import RangeValuesParameters
+    >>> law = calibrate(RangeValuesParameters(1.0, 2, low=0, high=80, buckets=2), last_epoch=2)
+    >>> aggregator = RangeValuesAggregator(law)
+    >>> aggregator.add(1, np.array([[(1 << LEVEL_SHIFT) + 3 * 256 + 88]], np.uint32), None)
+    >>> aggregator.levels[0].sums(1)
+    array([1, 0, 0, 0, 8])
+    """
 
     part_name = "level"
 

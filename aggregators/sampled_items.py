@@ -35,7 +35,15 @@ MOST_SMOOTHED: Final = 32
 
 
 class SampledItemsAggregator(WordAggregator[SampledResponseLaw]):
-    """Count the answers at each epoch: by item for subsets, by point for hyperplanes."""
+    """Count the answers at each epoch: by item for subsets, by point for hyperplanes.
+
+    >>> from dpstream.randomizers.composed import ComposedLaw
+    >>> law = SampledResponseLaw(1, 3.0, ComposedLaw((2, 1)), Subsets(2, 1), 2, True, 1)
+    >>> aggregator = SampledItemsAggregator(law)
+    >>> aggregator.add(1, np.array([[1], [1], [0], [1]], np.uint8), None)
+    >>> aggregator.estimate(1, Participation.constant(1, 4)).values.round(9).tolist()
+    [-1.0, 5.0]
+    """
 
     @property
     def cells(self) -> int:

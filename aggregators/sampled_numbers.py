@@ -28,7 +28,14 @@ from dpstream.randomizers.sampled_response.leveled_response import (
 
 
 class SampledNumbersAggregator(WordAggregator[LeveledResponseLaw]):
-    """Count the answers at each epoch by level."""
+    """Count the answers at each epoch by level, as `SampledItemsAggregator` does for one level.
+
+    >>> from dpstream.randomizers.sampled_response.calibration import calibrate_numbers
+    >>> aggregator = SampledNumbersAggregator(calibrate_numbers(4.0, 4, last_epoch=1))
+    >>> aggregator.add(1, np.array([[1], [1], [1], [3]], np.uint8), None)
+    >>> aggregator.estimate(1, Participation.constant(1, 4)).values.round(2).tolist()
+    [-0.07, 3.15, -0.07, 1.0]
+    """
 
     ordered = True
 

@@ -20,6 +20,18 @@ _COUNTED_AT_ONCE = 1 << 12
 
 
 class SingleMessageAggregator(ItemCountsAggregator[SingleMessageLaw]):
+    """Count all messages and the messages that support each item, for every epoch.
+
+    >>> from dpstream.aggregators.estimate import Participation
+    >>> from dpstream.randomizers.composed import ComposedLaw
+    >>> odds = ComposedLaw((3, 1))
+    >>> law = SingleMessageLaw(2, 1, "rappor", 1, 1, odds, 1.0, 0.1, 1.0)
+    >>> aggregator = SingleMessageAggregator(law)
+    >>> aggregator.add(1, np.array([[1], [3], [1], [0]], np.uint8), None)
+    >>> aggregator.estimate(1, Participation.constant(1, 4)).values.tolist()  # (3 - 1) / 0.5, 0
+    [4.0, 0.0]
+    """
+
     def check_messages(self, epoch: int, words: NDArray[np.unsignedinteger]) -> None:
         law = self.law
         form = law.message_format

@@ -59,6 +59,17 @@ _NO_SYMBOLS = SymbolSums()
 
 
 class ValueStreamAggregator(FollowedCounts[ValueStreamLaw]):
+    """Sum symbols; the state is independent of input order, splits and merges.
+
+    >>> from dpstream.randomizers.value_stream import ValueStreamParameters
+    >>> from dpstream.randomizers.value_stream.calibration import calibrate
+    >>> law = calibrate(ValueStreamParameters(epsilon=1, max_changes=2), last_epoch=170)
+    >>> aggregator = ValueStreamAggregator(law)
+    >>> aggregator.add(1, np.array([[80], [88], [76]], np.uint8), None)
+    >>> aggregator.sums(1)
+    SymbolSums(reports=3, symbols=4, squares=80)
+    """
+
     def __init__(self, law: ValueStreamLaw) -> None:
         super().__init__(law)
         self._sums: dict[int, SymbolSums] = {}

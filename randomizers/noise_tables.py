@@ -95,6 +95,15 @@ class NoiseTable:
 
 
 def poisson_table(mean: float) -> NoiseTable:
+    """Return the table of Poisson(mean), the number of one contributor's dummies in all cells.
+
+    Raises `ValueError` if the mean is not positive, or so large that the table would be too long.
+    For a larger mean, sum several independent draws: the sum is Poisson too.
+
+    >>> table = poisson_table(1e-6)
+    >>> table.first, len(table.bounds), table.distance < 1e-30
+    (0, 6, True)
+    """
     _check_positive("mean", mean)
     numerator, denominator = mean.as_integer_ratio()
     return _table(lambda count: (numerator, denominator * count), math.floor(mean))

@@ -66,6 +66,13 @@ def fixed_size(form: MessageFormat, most: int) -> FixedSize:
 
 
 def table_cells(form: MessageFormat) -> int | None:
+    """Return the number of cells in a table of all messages, or None if there are too many.
+
+    >>> table_cells(MessageFormat(np.dtype("<u4"), distinct=100))
+    100
+    >>> table_cells(MessageFormat(np.dtype("<u4"))) is None
+    True
+    """
     if form.distinct is None and form.width == 1 and form.report_bytes <= 2:
         return 1 << 8 * form.report_bytes
     return form.distinct

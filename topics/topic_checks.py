@@ -66,7 +66,13 @@ def changed_settings(expected: TopicSettings, found: Mapping[str, str]) -> Itera
 
 
 def wrong_clock(configs: Mapping[str, str]) -> str | None:
-    """Return a topic's clock if it is not the broker's clock, LogAppendTime; otherwise None."""
+    """Return a topic's clock if it is not the broker's clock, LogAppendTime; otherwise None.
+
+    A missing setting is not a problem.
+
+    >>> wrong_clock({"message.timestamp.type": "CreateTime"})
+    'CreateTime'
+    """
     has = configs.get(TIMESTAMP_TYPE)
     return None if has in (None, LOG_APPEND_TIME) else has
 

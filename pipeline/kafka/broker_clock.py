@@ -93,5 +93,9 @@ class BrokerClock:
 
 
 def off_by(ahead: float) -> str:
-    """Describe a clock's error in words that fit before "the broker's"."""
+    """Describe a clock's error in words that fit before "the broker's".
+
+    >>> off_by(3_000), off_by(-7_200)
+    ('50 min ahead of', '2 h behind')
+    """
     return f"{roughly(abs(ahead))} {'ahead of' if ahead > 0 else 'behind'}"

@@ -53,7 +53,20 @@ class Outlook:
 
 
 def outlook(job: Job, law: Law, users: int, *, colluding: float, dropout: float) -> Outlook:
-    """Recompute a guarantee for shares of colluding and absent users, at least 0 and below 1."""
+    """Recompute a guarantee for shares of colluding and absent users, at least 0 and below 1.
+
+    >>> from dpstream.pipeline.jobs.job_files import parse_job
+    >>> job = parse_job('''
+    ... name: votes
+    ... protocol: count_min
+    ... parameters: {epsilon: 1, delta: 1.0e-6, domain: [a, b]}
+    ... epochs: {count: 1}
+    ... shuffle: {minimum: 1000}
+    ... ''')
+    >>> seen = outlook(job, job.calibrate(), 2000, colluding=0.5, dropout=0.0)
+    >>> seen.honest, round(seen.epsilon, 2), seen.honest_at_least, round(seen.epsilon_at_least, 2)
+    (1000, 1.0, 500, 1.69)
+    """
     # Shares are decimal numbers: 0.1 of 10 is exactly 1. Rounding is conservative.
     present = asked_users(job, law, _left(users, dropout))
     released = present >= job.shuffle.minimum

@@ -81,6 +81,23 @@ def alternatives(job: Job, law: Law, users: int) -> tuple[Alternative, ...]:
     """Predict errors of the job, and of alternatives with its epsilon, delta, horizon and changes.
 
     The result is empty if the protocol has no alternatives. All `users` report at every epoch.
+
+    >>> from dpstream.pipeline.jobs.job_files import parse_job
+    >>> job = parse_job('''
+    ... name: weeks
+    ... protocol: shuffled_counts
+    ... parameters: {epsilon: 1, delta: 1.0e-6, max_changes: 4}
+    ... epochs: {count: 170}
+    ... shuffle: {minimum: 32593}
+    ... ''')
+    >>> found = alternatives(job, job.calibrate(), users=32593)
+    >>> for each in found:
+    ...     print(each.protocol, round(each.rmse))
+    shuffled_counts 32
+    shuffled_counts 55
+    value_stream 1527
+    future_rand 3182
+    sampled_response 2366
     """
     found = candidates(job, law)
     if len(found) == 1 and not _others(job):
@@ -145,9 +162,13 @@ def least_error(found: Sequence[Alternative], window: int | None = None) -> Alte
 
     >>> shown = {"max_changes": 1, "boost": None, "messages_per_user": 1, "epsilon": 1, "delta": 0}
     >>> ours = Alternative("value_stream", rmse=7.0, trust="none", planned=True, **shown)
+    >>> asked_once = Alternative("sampled_response", rmse=9.0, trust="none; really", **shown)
     >>> shuffled = Alternative("shuffled_counts", rmse=1.0, trust="the shuffle stage", **shown)
-    >>> least_error([ours, shuffled]).protocol
+    >>> least_error([asked_once, ours, shuffled]).protocol
     'value_stream'
+    >>> means = [replace(ours, windows=(6.0,)), replace(asked_once, windows=(4.5,))]
+    >>> least_error(means, 0).protocol
+    'sampled_response'
     """
     own = next((each for each in found if each.planned), None)
     if own is None:

@@ -147,6 +147,16 @@ def default_query(domain: ValueDomain) -> Query:
 def evaluate(window: EpochCounts, domain: ValueDomain, counts_query: CountsQuery) -> Answers:
     """Answer a query about the window of an epoch, or about a sum of several windows.
 
+    >>> import numpy as np
+    >>> from dpstream.aggregators.cell_window import CellWindow
+    >>> from dpstream.pipeline.values.sets import SetDomain
+    >>> from dpstream.randomizers.cell_codes.hashed_rows import HashedRows
+    >>> cells = CellWindow(HashedRows.histogram(3), np.array([40.0, 90, 55]), 25.0, 185, 185)
+    >>> window = EpochCounts(1, 1, (1,), (), 185, 185, cells)
+    >>> found = evaluate(window, SetDomain(("red", "green", "blue"), slots=1), Top(2))
+    >>> [(answer.name, answer.value, answer.standard_error) for answer in found.answers]
+    [('green', 90.0, 5.0), ('blue', 55.0, 5.0)]
+
     Raises:
         UnsupportedQueryError: If the job's cells do not support the query.
         QueryError: If no window was released, or no user has a value, so there are no quantiles.

@@ -34,6 +34,8 @@ class IdleCondition:
     True
     >>> condition.holds({Role.PARTIALS: [7], Role.MANIFESTS: [10]})
     False
+    >>> condition.holds({Role.PARTIALS: [7]})
+    False
     """
 
     ends: Mapping[Role, tuple[int, ...]]

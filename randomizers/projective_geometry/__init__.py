@@ -167,7 +167,16 @@ class ProjectiveGeometryLaw(Constants):
 
 
 class ProjectiveGeometry(Devices[ProjectiveGeometryLaw]):
-    """Devices of one horizon. They draw nothing in advance."""
+    """Devices of one horizon. They draw nothing in advance.
+
+    >>> from dpstream.randomizers.randomness import seeded_generator
+    >>> odds = ComposedLaw((10**30, 1))
+    >>> law = ProjectiveGeometryLaw(2, 1, 2, 2, 1, 1, odds, 1.0, 1.0, 1e-6)
+    >>> devices = ProjectiveGeometry(law)
+    >>> devices.enroll(3, seeded_generator(1))
+    >>> devices.report(1, np.array([[0], [1], [2]]), None, seeded_generator(2)).tolist()
+    [[0], [1], [2]]
+    """
 
     @cached_property
     def _space(self) -> PointSpace:

@@ -105,6 +105,21 @@ class LeveledResponseLaw(Constants):
 
 
 class LeveledResponse(PhasedDevices[LeveledResponseLaw]):
+    """The devices of one horizon.
+
+    >>> from dpstream.randomizers.cell_codes.levels import Levels
+    >>> from dpstream.randomizers.composed import ComposedLaw
+    >>> from dpstream.randomizers.randomness import seeded_generator
+    >>> from dpstream.randomizers.set_systems import Subsets
+    >>> rng, odds = seeded_generator(1), ComposedLaw((10**30, 1))
+    >>> levels = [SampledResponseLaw(1, 70.0, odds, Subsets(n, 1), n, True, 1) for n in (2, 4)]
+    >>> devices = LeveledResponse(LeveledResponseLaw(Levels(4, (2, 2)), tuple(levels)))
+    >>> devices.enroll(1000, rng)
+    >>> reports = devices.report(1, np.full(1000, 3), None, rng)
+    >>> np.unique(reports)  # the second of two nodes, and the third of four
+    array([1, 4], dtype=uint8)
+    """
+
     def __init__(self, law: LeveledResponseLaw) -> None:
         super().__init__(law)
         self._index()

@@ -165,7 +165,16 @@ class SingleMessageLaw(Constants):
 
 
 class SingleMessage(Devices[SingleMessageLaw]):
-    """Devices of one horizon. They draw nothing in advance."""
+    """Devices of one horizon. They draw nothing in advance.
+
+    >>> from dpstream.randomizers.randomness import seeded_generator
+    >>> odds = ComposedLaw((10**6, 1))
+    >>> law = SingleMessageLaw(9, 2, "rappor", 1, 1, odds, 1.0, 0.1, 1.0)
+    >>> devices = SingleMessage(law)
+    >>> devices.enroll(2, seeded_generator(1))
+    >>> devices.report(1, np.array([[1, 9], [0, 3]]), None, seeded_generator(2)).tolist()
+    [[1, 1], [4, 0]]
+    """
 
     @property
     def guarantee(self) -> Guarantee:

@@ -188,6 +188,20 @@ class ShuffledItemCountsLaw(Constants):
 
 
 class ShuffledItemCounts(Devices[ItemStreamLaw]):
+    """Devices of one horizon.
+
+    >>> from dpstream.randomizers.shuffled_counts.shuffled_item_counts.calibration import calibrate
+    >>> from dpstream.randomizers.randomness import seeded_generator
+    >>> from dpstream.randomizers.shuffled_counts import ShuffledCountsParameters
+    >>> requested = ShuffledCountsParameters(1.0, 1e-6, 2, domain=("a", "b"), cells="count_min")
+    >>> law = calibrate(requested, last_epoch=64, minimum=1000)
+    >>> devices, rng = ShuffledItemCounts(law), seeded_generator(1)
+    >>> devices.enroll(1000, rng)
+    >>> sent = devices.report(1, np.full(1000, 2), None, rng)
+    >>> (sent.counts - 1000 * (1 + law.boost) * (sent.values[:, 0] == 1)).round(-3).tolist()
+    [5000, 4000, 1000, 1000]
+    """
+
     def __init__(self, law: ItemStreamLaw) -> None:
         super().__init__(law)
         self._dummies = [_poisson(noise, law.noisy_cells) for noise in law.noises]

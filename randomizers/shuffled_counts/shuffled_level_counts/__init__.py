@@ -37,7 +37,21 @@ from dpstream.topics.message_formats import MessageFormat
 class ShuffledLevelCountsLaw(Constants):
     """All constants of a job; its devices are `ShuffledItemCounts`.
 
+    >>> from dpstream.randomizers.shuffled_counts.shuffled_level_counts.calibration import calibrate
+    >>> from dpstream.randomizers.item_domains import Numbers
+    >>> from dpstream.randomizers.randomness import seeded_generator
+    >>> from dpstream.randomizers.shuffled_counts import ShuffledCountsParameters
+    >>> from dpstream.randomizers.shuffled_counts.shuffled_item_counts import ShuffledItemCounts
+    >>> requested = ShuffledCountsParameters(1.0, 1e-6, domain=Numbers(0, 80, 8), dummies="shuffle")
+    >>> law = calibrate(requested, last_epoch=8, minimum=1000)
+    >>> devices, rng = ShuffledItemCounts(law), seeded_generator(1)
+    >>> devices.enroll(1000, rng)
+    >>> sent = devices.report(1, np.full(1000, 5), None, rng)
+    >>> law.levels.branching, law.encode(np.array([5]))[0].tolist(), sent.counts.max()
+    ((8,), [0, 5], np.uint32(1000))
+
     Attributes:
+        epsilon, delta: Privacy loss of a user's whole stream.
         max_changes, boost: Number of boosted changes, and of messages for each; 0 without boost.
         held: Noise of each cell for current values.
         left: Noise of each cell for previous values of users who change; None without boost.

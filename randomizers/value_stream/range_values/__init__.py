@@ -106,6 +106,16 @@ class RangeValues(DividedDevices[RangeValuesLaw]):
 
     The level is drawn independently of the values, so the guarantee is that of the level with the
     largest loss.
+
+    >>> from dpstream.randomizers.value_stream.range_values.calibration import calibrate
+    >>> from dpstream.randomizers.randomness import seeded_generator
+    >>> rng = seeded_generator(1)
+    >>> parameters = RangeValuesParameters(4.0, 2, low=0, high=80, buckets=8)
+    >>> devices = RangeValues(calibrate(parameters, last_epoch=16))
+    >>> devices.enroll(1000, rng)
+    >>> reports = devices.report(1, np.full(1000, 3), None, rng)  # all values are from 20 to 30
+    >>> len(reports), np.unique(reports >> LEVEL_SHIFT)  # the levels with four and eight nodes
+    (1000, array([2, 3], dtype=uint32))
     """
 
     word_dtype = np.dtype("<u4")
