@@ -17,8 +17,8 @@ of positions. Then thresholds add nothing, and the variance s (1 - s) is at most
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Self, TypeAlias
 
@@ -193,11 +193,7 @@ class PanelsAggregator(DividedCounts[PanelsLaw, PanelAggregator]):
                 for flag in part.flags
                 if flag != GAP or not small[group]
             )
-            return GroupCounts(
-                np.sum([part.counts for part in parts], axis=0),
-                np.sum([part.variances for part in parts], axis=0),
-                tuple(dict.fromkeys(flags)),
-            )
+            return replace(GroupCounts.total(parts), flags=tuple(dict.fromkeys(flags)))
 
         return summed
 
@@ -209,9 +205,7 @@ class PanelsAggregator(DividedCounts[PanelsLaw, PanelAggregator]):
         assert isinstance(panel, _Following)
         estimate = panel.estimate(epoch, self._sizes.of_panel[index])
         if estimate is None:
-            # Any number up to the group's size is possible.
-            cells = len(self._parameters.questions[question].cells)
-            return GroupCounts(np.full(cells, size / 2), np.full(cells, size**2 / 4))
+            return GroupCounts.unknown(len(self._parameters.questions[question].cells), size)
         counts, deviation = _numbers_of(estimate)
         scale = size / members
         shares = np.clip(counts / members, 0.0, 1.0)
@@ -251,6 +245,19 @@ class GroupCounts:
     counts: NDArray[np.float64]
     variances: NDArray[np.float64]
     flags: tuple[str, ...] = ()
+
+    @classmethod
+    def unknown(cls, cells: int, size: float) -> GroupCounts:
+        """Return numbers without any report: all up to the group's size are possible."""
+        return cls(np.full(cells, size / 2), np.full(cells, size**2 / 4))
+
+    @classmethod
+    def total(cls, parts: Sequence[GroupCounts]) -> GroupCounts:
+        """Sum the numbers of users without a common device; flags are left out."""
+        return cls(
+            np.sum([part.counts for part in parts], axis=0),
+            np.sum([part.variances for part in parts], axis=0),
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -92,14 +92,11 @@ class SmoothedItemsAggregator(ResumableItemsAggregator):
     def smoothed(self, last_epoch: int, participation: Participation) -> SmoothedEstimates:
         from dpstream.aggregators.smoothed_estimates import smoothed_samples
 
-        own, other = map(float, self.law.probabilities)
         return smoothed_samples(
             [self._items(epoch, participation) for epoch in range(1, last_epoch + 1)],
             participation.population[1 : last_epoch + 1],
             self.law.items,
-            lambda shares: (
-                (shares * own * (1 - own) + (1 - shares) * other * (1 - other)) / (own - other) ** 2
-            ),
+            self.law.flip_variance,
         )
 
 

@@ -121,40 +121,35 @@ class SampledPanelsAggregator(PanelsAggregator):
             few = members[block.groups, block.question] * asked < FEW_ANSWERS
             together = [[group] for group in block.groups[~few].tolist()]
             together += [block.groups[few].tolist()] if few.any() else []
-            total = GroupCounts(*np.zeros((2, question.law.items)))
+            parts = []
             for groups in together:
                 found = [answers[group * questions + block.question] for group in groups]
                 reports = sum(number for number, _ in found)
                 inside = np.sum([points for _, points in found], axis=0)
-                counts, variances = _estimated(
-                    question, reports, inside, float(sizes[groups].sum())
-                )
-                total = GroupCounts(total.counts + counts, total.variances + variances)
-            return total
+                parts.append(_estimated(question, reports, inside, float(sizes[groups].sum())))
+            return GroupCounts.total(parts)
 
         return counted
 
 
 def _estimated(
     question: QuestionLaw, reports: int, inside: NDArray[np.int64], size: float
-) -> tuple[Array, Array]:
-    """Return the number of users with each label among `size` users, and variances."""
+) -> GroupCounts:
+    """Return the number of users with each label among `size` users."""
     law = question.law
     assert isinstance(law, SampledResponseLaw)
     if not reports:
-        # Any number up to the group's size is possible.
-        return np.full(len(inside), size / 2), np.full(len(inside), size**2 / 4)
+        return GroupCounts.unknown(len(inside), size)
     own, other = map(float, law.probabilities)
     counts = size * (inside / reports - other) / (own - other)
     likely = np.clip((inside + _ADDED) / (reports + 2 * _ADDED), other, own)
     having = (likely - other) / (own - other)
-    flips = (having * own * (1 - own) + (1 - having) * other * (1 - other)) / (own - other) ** 2
     spread = having * (1 - having)
     sampled = max(0.0, 1 / reports - 1 / size) if size else 0.0
-    variances = size**2 * (flips / reports + sampled * spread)
+    variances = size**2 * (law.flip_variance(having) / reports + sampled * spread)
     if question.answer == "mean":
         variances = variances + size * spread
-    return counts, variances
+    return GroupCounts(counts, variances)
 
 
 class SampledPanelChanges:

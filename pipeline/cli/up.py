@@ -394,7 +394,7 @@ def _show_next_steps(
         recurring=job.epochs.renew,
         stages=stages_of(job),
         groups="" if not job.by else f" --by {','.join(job.by[0])} --epoch {last_epoch}",
-        users=settings.users,
+        rows=settings.row_options,
         cluster=[str(each) for option in cluster if option[1] is not None for each in option],
     )
     for purpose, commands in steps:

@@ -208,11 +208,11 @@ class Producer:
             lasting |= {"group": self._groups_of(users, new, groups, lasting.get("group", {}))}
         generator = self._generators("enroll", count)
         # Users who return have all of the lasting arrays; new users have at most a group.
-        returning = dict.fromkeys(user for user in next(iter(lasting.values()), {}))
-        for values in lasting.values():
-            returning = {user: None for user in returning if user in values}
-        others = [user for user in new if user not in returning]
-        for each in filter(None, ([*returning], others)):
+        first = next(iter(lasting.values()), {})
+        returning = [user for user in first if all(user in each for each in lasting.values())]
+        known = set(returning)
+        others = [user for user in new if user not in known]
+        for each in filter(None, (returning, others)):
             kept = {
                 name: np.array([values[user] for user in each])
                 for name, values in lasting.items()

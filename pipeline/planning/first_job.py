@@ -230,17 +230,19 @@ def _notes_on_rows(profile: InputProfile, period: Period) -> Iterator[str]:
 def _expected(job: Job, profile: InputProfile, answers: FirstAnswers) -> Iterator[str]:
     """Yield sentences on the accuracy of a job with as many users as the input has."""
     users, people = profile.users, job.people
-    yield from cheaper_notes(job, users)
-    made = plan(job, users)
-    if made.measures:
-        yield from (_expected_of(each, people) for each in made.measures)
+    if job.measures is not None:
+        errors = measure_errors(job, forecast_of(job, job.calibrate()), users)
+        yield from cheaper_notes(job, users, errors)
+        yield from (_expected_of(each, people) for each in errors)
+        largest = max(size.relative for each in errors for size in each.sizes)
     else:
+        made = plan(job, users)
+        largest = made.rmse / users
         yield (
             f"predicted error of a number of {people}: about {made.rmse:,.0f} of {users:,} "
-            f"({made.rmse / users:.1%}) with {made.protocol}"
+            f"({largest:.1%}) with {made.protocol}"
         )
-    listed = [size.relative for each in made.measures for size in each.sizes]
-    if max(listed, default=made.rmse / users) > _LARGE_ERROR:
+    if largest > _LARGE_ERROR:
         better = [
             *(["ask fewer questions (--count, --by)"] if job.panels > 1 else []),
             *(["trust the shuffler (--trust shuffle)"] if answers.trust == "none" else []),

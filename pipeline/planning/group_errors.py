@@ -115,11 +115,12 @@ class _QuestionErrors:
         return GroupError(users, unit * rmse, rmse / size)
 
 
-def cheaper_notes(job: Job, users: int) -> tuple[str, ...]:
-    return (*_public_notes(job, users), *_separate_notes(job, users))
+def cheaper_notes(job: Job, users: int, errors: Sequence[MeasureErrors]) -> tuple[str, ...]:
+    """Name cheaper ways to ask the questions of a job with these errors."""
+    return (*_public_notes(job, users), *_separate_notes(job, users, errors))
 
 
-def _separate_notes(job: Job, users: int) -> Iterator[str]:
+def _separate_notes(job: Job, users: int, errors: Sequence[MeasureErrors]) -> Iterator[str]:
     """Yield a note on a job for each measure, which errs less than panels at the same loss.
 
     The noise is the same, but panels add the error of asking a sample of the users.
@@ -136,7 +137,7 @@ def _separate_notes(job: Job, users: int) -> Iterator[str]:
     }
     one = make_job({**variant, "parameters": parameters})
     (alone,) = measure_errors(one, forecast_of(one, one.calibrate()), users)
-    together = measure_errors(job, forecast_of(job, job.calibrate()), users)[0]
+    together = errors[0]
     assert alone.total is not None
     assert together.total is not None
     shown = "{:,.3g}" if alone.is_mean else f"{{:,.0f}} {job.people}"
@@ -191,28 +192,32 @@ def hidden_notes(job: Job, law: Any, errors: Sequence[MeasureErrors]) -> Iterato
         )
 
 
-def spare_notes(job: Job, users: int) -> Iterator[str]:
-    """Say how many cells of each attribute are spare, and what they cost."""
+def spare_notes(
+    job: Job, users: int, errors: Sequence[MeasureErrors], shares: Sequence[float]
+) -> Iterator[str]:
+    """Say how many cells of each attribute are spare, and what they cost.
+
+    `errors` are those of the job for groups with these shares of the users.
+    """
     spare = {name: keys.spare for name, keys in (job.attributes or {}).items() if keys.spare}
     if not spare:
         return
     attributes = job.to_json()["attributes"]
     for name in spare:
         del attributes[name]["spare"]
-    without = _cell_error(_varied(job, attributes), users)
+    others = _varied(job, attributes)
+    fewer = measure_errors(others, forecast_of(others, others.calibrate()), users, shares)
+    cell, without = (
+        next(each.groups[0].rmse for each in found if each.groups) for found in (errors, fewer)
+    )
     for name, count in spare.items():
         cells = max(each.cells for each in job.questions if name in dict(each.attributes))
         yield (
             f"attributes.{name} has {count:,} spare cell{'s' * (count > 1)}, for values named "
             f"later. With them, a question has {cells:,} of {MOST_CELLS:,} possible cells, and the "
-            f"RMSE of a cell is {_cell_error(job, users):,.0f} {job.people}; without spare cells, "
+            f"RMSE of a cell is {cell:,.0f} {job.people}; without spare cells, "
             f"{without:,.0f}"
         )
-
-
-def _cell_error(job: Job, users: int) -> float:
-    errors = measure_errors(job, forecast_of(job, job.calibrate()), users)
-    return next(each.groups[0].rmse for each in errors if each.groups)
 
 
 def _varied(job: Job, attributes: dict[str, Any]) -> Job:

@@ -344,8 +344,8 @@ def plan(
         else None,
         notes=(
             *_of_measures(job),
-            *cheaper_notes(job, users),
-            *spare_notes(job, users),
+            *cheaper_notes(job, users, measures),
+            *spare_notes(job, users, measures, by_size),
             *hidden_notes(job, law, measures),
             *forecast.notes,
             *(forecast.detection_notes(users) if isinstance(forecast, SearchedForecast) else ()),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from collections.abc import Iterator
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,12 +36,6 @@ from dpstream.randomizers.value_stream.hadamard_values import HadamardValuesLaw
 class PanelsForecast:
     """Forecast of the totals of the question with the largest error."""
 
-    _sampling: ClassVar[str] = (
-        "each question is asked of a sample of the users; predicted errors include that of "
-        "sampling. They are predicted for half of the users with yes, and for a label that an "
-        "equal part of the users has; in total for the question with the largest error"
-    )
-
     def __init__(self, law: PanelsLaw, parameters: AskedPanels, last_epoch: int) -> None:
         self.reports_per_user = np.ones(last_epoch)
         self._questions, self._groups = law.questions, law.groups
@@ -54,7 +49,7 @@ class PanelsForecast:
             for number, (forecast, share) in enumerate(self._asked, start=1)
         )
         notes = dict.fromkeys(note for forecast, _ in self._asked for note in forecast.notes)
-        self.notes = (self._sampling, *notes)
+        self.notes = (*self._sampling_notes(), *notes)
 
     def standard_errors(self, users: int) -> NDArray[np.float64]:
         errors = self.question_errors(users)
@@ -96,6 +91,10 @@ class PanelsForecast:
             noise = noise * math.sqrt(self._groups if groups is None else groups)
         return np.asarray(np.hypot(noise, math.sqrt(sampling)), np.float64)
 
+    def _sampling_notes(self) -> Iterator[str]:
+        if len(self._questions) > 1:
+            yield sampling_note("each question is asked of a sample of the users")
+
     def _of_question(self, question: QuestionLaw, last_epoch: int) -> Any:
         law = question.law
         if isinstance(law, HadamardValuesLaw):
@@ -104,6 +103,14 @@ class PanelsForecast:
             return ShuffledValueStreamForecast(law, last_epoch, numbers=question.answer == "mean")
         assert isinstance(law, ValueStreamLaw)
         return ValueStreamForecast(law, last_epoch)
+
+
+def sampling_note(asked: str) -> str:
+    return (
+        f"{asked}; predicted errors include that of sampling. They are predicted for half of the "
+        "users with yes, and for a label that an equal part of the users has; in total for the "
+        "question with the largest error"
+    )
 
 
 def expected_share(question: QuestionLaw) -> float:
@@ -124,9 +131,11 @@ def panel_domain(requested: AskedPanels) -> PanelDomain:
     return PanelDomain(requested.questions, requested.groups, requested.rows)
 
 
-_ACTIVE, _USED = PanelQuestion("active", "boolean"), PanelQuestion("used", "boolean", share=2)
-_SPENT = PanelQuestion("spent", "mean", 0.0, 10.0)
-_PLACE = PanelQuestion("place", "labels", labels=("home", "work"))
+# Questions of the examples of all kinds of panels.
+ACTIVE: Final = PanelQuestion("active", "boolean")
+SPENT: Final = PanelQuestion("spent", "mean", 0.0, 10.0)
+PLACE: Final = PanelQuestion("place", "labels", labels=("home", "work"))
+_USED: Final = PanelQuestion("used", "boolean", share=2)
 
 PROTOCOL = Protocol(
     name="panels",
@@ -144,8 +153,8 @@ PROTOCOL = Protocol(
     planning=Planning(PanelsForecast),
     values=panel_domain,
     examples=(
-        Example(PanelsParameters(2.0, 1, (_ACTIVE, _SPENT)), 1),
-        Example(PanelsParameters(2.0, 1, (_SPENT,)), 2),
-        Example(PanelsParameters(2.0, 1, (_PLACE, _USED)), 1),
+        Example(PanelsParameters(2.0, 1, (ACTIVE, SPENT)), 1),
+        Example(PanelsParameters(2.0, 1, (SPENT,)), 2),
+        Example(PanelsParameters(2.0, 1, (PLACE, _USED)), 1),
     ),
 )

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,10 +17,16 @@ from dpstream.aggregators.sampled_panels import (
     SampledPanelWindows,
 )
 from dpstream.pipeline.protocols.late_calibration import late
-from dpstream.pipeline.protocols.panels import PanelsForecast, panel_domain
+from dpstream.pipeline.protocols.panels import (
+    ACTIVE,
+    PLACE,
+    SPENT,
+    PanelsForecast,
+    panel_domain,
+    sampling_note,
+)
 from dpstream.pipeline.protocols.protocol import Aggregation, Example, Planning, Protocol
 from dpstream.randomizers.panels import (
-    PanelQuestion,
     PanelsLaw,
     QuestionLaw,
     SampledPanelDevices,
@@ -29,7 +35,6 @@ from dpstream.randomizers.panels import (
 from dpstream.randomizers.sampled_response import SampledResponseLaw
 
 _calibrate = late("panels", "calibrate_sampled")
-_flip_variance = late("sampled_response", "flip_variance")
 
 
 class _QuestionForecast:
@@ -54,19 +59,12 @@ class _QuestionForecast:
         answering = asked * self.law.reports / self.law.last_epoch
         # The thresholds of a mean add the part of all users.
         absent = 1 / answering - (not self.of_mean)
-        flips = _flip_variance(self.law, share)
-        return float(np.sqrt(users * (flips / answering + absent * share * (1 - share))))
+        flips = self.law.flip_variance(share) / answering
+        return math.sqrt(users * (flips + absent * share * (1 - share)))
 
 
 class SampledPanelsForecast(PanelsForecast):
-    """Forecast in which errors of a question include those of asking a sample of the users."""
-
-    _sampling: ClassVar[str] = (
-        "a device answers one question, at the number of epochs listed as answers; predicted "
-        "errors include that of sampling. They are predicted for half of the users with yes, and "
-        "for a label that an equal part of the users has; in total for the question with the "
-        "largest error"
-    )
+    """Forecast of questions that are asked of a sample of the users at every epoch."""
 
     def _errors(
         self, index: int, users: int, share: float, groups: int | None = None
@@ -74,6 +72,11 @@ class SampledPanelsForecast(PanelsForecast):
         forecast, asked = self._asked[index]
         error = forecast.standard_error(users, asked, share)
         return np.full(len(self.reports_per_user), error)
+
+    def _sampling_notes(self) -> Iterator[str]:
+        yield sampling_note(
+            "a device answers one question, at the number of epochs listed as answers"
+        )
 
     def _of_question(self, question: QuestionLaw, last_epoch: int) -> _QuestionForecast:
         return _QuestionForecast(question, last_epoch)
@@ -95,10 +98,6 @@ def _recurring(requested: SampledPanelsParameters) -> SampledPanelsParameters:
     return replace(requested, reports=1)
 
 
-_ACTIVE = PanelQuestion("active", "boolean")
-_SPENT = PanelQuestion("spent", "mean", 0.0, 10.0)
-_PLACE = PanelQuestion("place", "labels", labels=("home", "work"))
-
 PROTOCOL = Protocol(
     name="sampled_panels",
     parameters=SampledPanelsParameters,
@@ -116,8 +115,8 @@ PROTOCOL = Protocol(
     values=panel_domain,
     recurring=_recurring,
     examples=(
-        Example(SampledPanelsParameters(2.0, (_ACTIVE, _SPENT)), 2),
-        Example(SampledPanelsParameters(2.0, (_SPENT,), reports=2), 2),
-        Example(SampledPanelsParameters(2.0, (_PLACE, _ACTIVE)), 2),
+        Example(SampledPanelsParameters(2.0, (ACTIVE, SPENT)), 2),
+        Example(SampledPanelsParameters(2.0, (SPENT,), reports=2), 2),
+        Example(SampledPanelsParameters(2.0, (PLACE, ACTIVE)), 2),
     ),
 )

@@ -6,7 +6,7 @@ from dpstream.aggregators.panel_changes import PanelChanges, PanelWindows
 from dpstream.aggregators.shuffled_panels import ShuffledPanelsAggregator
 from dpstream.pipeline.protocols.change_limits import ChangeLimit, change_limit
 from dpstream.pipeline.protocols.late_calibration import late
-from dpstream.pipeline.protocols.panels import PanelsForecast, panel_domain
+from dpstream.pipeline.protocols.panels import ACTIVE, SPENT, PanelsForecast, panel_domain
 from dpstream.pipeline.protocols.protocol import (
     Aggregation,
     Example,
@@ -17,7 +17,6 @@ from dpstream.pipeline.protocols.protocol import (
 )
 from dpstream.randomizers.panels import (
     PanelDevices,
-    PanelQuestion,
     PanelsLaw,
     ShuffledPanelsParameters,
 )
@@ -29,8 +28,6 @@ def _change_limit(
     boost = max(each.boost for each in law.summed_laws)
     return change_limit(requested.max_changes, epochs, "delayed", boost=boost)
 
-
-_ACTIVE, _SPENT = PanelQuestion("active", "boolean"), PanelQuestion("spent", "mean", 0.0, 10.0)
 
 PROTOCOL = Protocol(
     name="shuffled_panels",
@@ -55,6 +52,6 @@ PROTOCOL = Protocol(
     values=panel_domain,
     examples=tuple(
         Example(ShuffledPanelsParameters(4.0, 1, (question,), delta=0.1), 1, minimum=2)
-        for question in (_ACTIVE, _SPENT)
+        for question in (ACTIVE, SPENT)
     ),
 )

@@ -62,6 +62,7 @@ SHARE = 0.1
 """Share of the users with value 1 for which `reports` is chosen by default."""
 
 AnswerSets: TypeAlias = Subsets | PointSpace
+ShareT = TypeVar("ShareT", float, NDArray[np.float64])
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,6 +269,14 @@ class SampledResponseLaw(Constants):
     def c_gap(self) -> float:
         own, other = self.probabilities
         return float(own - other)
+
+    def flip_variance(self, share: ShareT) -> ShareT:
+        """Return the variance that flips cause in one answer's estimate of a value.
+
+        `share` is the share of the users who have the value, a number or an array.
+        """
+        own, other = map(float, self.probabilities)
+        return (share * own * (1 - own) + (1 - share) * other * (1 - other)) / (own - other) ** 2
 
     @property
     def message_format(self) -> MessageFormat:

@@ -168,13 +168,7 @@ def unit_variance(law: SampledResponseLaw, share: float, users: int | None = Non
     """
     asked = law.reports / law.last_epoch
     small = 1.0 if users is None else users / max(1, users - 1)
-    return (flip_variance(law, share) + (1 - asked) * small * share * (1 - share)) / asked
-
-
-def flip_variance(law: SampledResponseLaw, share: float) -> float:
-    """Return the variance that flips cause in one answer's estimate of a value."""
-    own, other = map(float, law.probabilities)
-    return (share * own * (1 - own) + (1 - share) * other * (1 - other)) / (own - other) ** 2
+    return (law.flip_variance(share) + (1 - asked) * small * share * (1 - share)) / asked
 
 
 def epsilon_of_any_if_shuffled(

@@ -280,13 +280,13 @@ def next_steps(
     recurring: bool,
     stages: Iterable[str],
     groups: str = "",
-    users: Path | None = None,
+    rows: Sequence[str] = (),
     cluster: Sequence[str] = (),
 ) -> Iterator[tuple[str, list[str]]]:
     """Yield next steps, each with its commands.
 
-    `groups` are options that show a breakdown, `cluster` those that select the cluster, and `users`
-    is the user list of the run.
+    `groups` are options that show a breakdown, `rows` those of the run that select rows of the
+    input, and `cluster` those that select the cluster.
     """
     own = "job.yaml" if example else shlex.quote(str(job_file))
     if example:
@@ -299,7 +299,7 @@ def next_steps(
             ],
         )
     else:
-        options = "".join(f" {shlex.quote(each)}" for each in cluster)
+        options = "".join(f" {option}" for option in map(shlex.quote, cluster))
         yield (
             "these results again, on the live page or as a table",
             [
@@ -307,14 +307,14 @@ def next_steps(
                 f"{program} estimates {own}{groups}{options}",
             ],
         )
-    listed = "" if users is None else f" --users {shlex.quote(str(users))}"
+    selected = "".join(f" {option}" for option in map(shlex.quote, rows))
     yield (
         "your own cluster, each worker and producer on any machine",
         [
             "export DPSTREAM_BOOTSTRAP_SERVERS=HOST:9092",
             f"{program} deploy {own}",
             *(f"{program} run {stage} {own}" for stage in stages),
-            f"{program} produce {own} --input FILE{listed}{' --to-epoch EPOCH' * recurring}",
+            f"{program} produce {own} --input FILE{selected}{' --to-epoch EPOCH' * recurring}",
             f"{program} estimates {own} --follow",
         ],
     )

@@ -388,13 +388,15 @@ def test_next_steps_show_the_results_again_and_name_the_same_files() -> None:
     again, _ = steps()
     assert again == ["dpstream serve", "dpstream estimates job.yaml"]
     again, own = steps(
-        groups=" --by os,plan", users=Path("my users"), cluster=("--bootstrap-servers", "b:1")
+        groups=" --by os,plan",
+        rows=("--skip-bad-rows", "--users", "my users"),
+        cluster=("--bootstrap-servers", "b:1"),
     )
     assert again == [
         "dpstream serve --bootstrap-servers b:1",
         "dpstream estimates job.yaml --by os,plan --bootstrap-servers b:1",
     ]
-    assert "dpstream produce job.yaml --input FILE --users 'my users'" in own
+    assert "dpstream produce job.yaml --input FILE --skip-bad-rows --users 'my users'" in own
 
 
 SLOW = {"scipy", "matplotlib", "bokeh", "pyarrow", "mpmath", "jgo"}

@@ -41,7 +41,7 @@ def test_a_public_group_has_the_error_of_its_own_users() -> None:
 
 @pytest.mark.parametrize(("protocol", "least"), [("panels", 100), ("sampled_panels", 300)])
 def test_the_plan_says_which_groups_are_too_small_to_be_shown(protocol: str, least: int) -> None:
-    """Of 300 users, 4 answers in 12 epochs make 100 answers at an epoch."""
+    """If each of 300 users answers at 4 of 12 epochs, 100 answer at an epoch."""
     public = {"plan": {**VALUES, "public": True}}
     for users, told in ((least, 0), (least - 1, 1)):
         made = planned(attributes=public, by_size=(0.5, users / USERS), protocol=protocol)[1]
