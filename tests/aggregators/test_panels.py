@@ -16,6 +16,7 @@ from dpstream.aggregators.estimate import GAP, Participation
 from dpstream.aggregators.panel_changes import PanelChanges, PanelWindows
 from dpstream.aggregators.panel_estimates import SMALL_GROUP, PanelEstimates
 from dpstream.aggregators.panels import PanelsAggregator
+from dpstream.aggregators.sampled_panels import SampledPanelsAggregator
 from dpstream.aggregators.shuffled_panels import ShuffledPanelsAggregator
 from dpstream.pipeline.protocols.panels import panel_domain
 from dpstream.pipeline.stages.estimate_records import EstimateRecord
@@ -26,9 +27,14 @@ from dpstream.randomizers.panels import (
     PanelQuestion,
     PanelsLaw,
     PanelsParameters,
+    SampledPanelsParameters,
     ShuffledPanelsParameters,
 )
-from dpstream.randomizers.panels.calibration import calibrate, calibrate_shuffled
+from dpstream.randomizers.panels.calibration import (
+    calibrate,
+    calibrate_sampled,
+    calibrate_shuffled,
+)
 from dpstream.randomizers.randomness import seeded_generator
 from dpstream.topics.manifests import WindowStatus
 
@@ -163,6 +169,37 @@ def test_epoch_without_reports_repeats_the_estimates_with_a_gap() -> None:
     assert (known.flags, gap.flags, gap.reports) == ((), (GAP, SMALL_GROUP), 0)
     assert gap.values[0] == known.values[0]
     assert len(gap.numbers) == 5
+
+
+BOTH = PanelQuestion("wau", "boolean"), PanelQuestion("paid", "boolean")
+
+
+@pytest.mark.parametrize(
+    ("aggregator", "words"),
+    [
+        (
+            PanelsAggregator(
+                calibrate(PanelsParameters(1.0, 1, BOTH), 2), PanelsParameters(1.0, 1, BOTH)
+            ),
+            [1 << 8 | 80] * 100,
+        ),
+        (
+            SampledPanelsAggregator(
+                calibrate_sampled(SampledPanelsParameters(1.0, BOTH, reports=1), 2),
+                SampledPanelsParameters(1.0, BOTH, reports=1),
+            ),
+            # Nobody in the second panel is asked.
+            [1 << 8] * 50 + [2 << 8 | 2] * 50,
+        ),
+    ],
+)
+def test_question_without_answers_can_have_any_number(
+    aggregator: PanelsAggregator, words: list[int]
+) -> None:
+    aggregator.add(1, np.array(words, np.uint16)[:, None], None)
+    found = aggregator.estimate(1, Participation.constant(2, 100))
+    assert found is not None
+    assert [found.values[1], found.standard_errors[1]] == [50, 50]
 
 
 def test_late_messages_change_earlier_epochs() -> None:
